@@ -1,0 +1,151 @@
+//! What can be wrong with a request, and the one table from that to an HTTP status and an S3 error code. A room decides the
+//! [`Kind`]; the edge (or the batch encoder, for a part) turns it into an answer with [`xml`]. `message` is safe for clients:
+//! it never holds a secret, a backend's address or a backend's own words; those go into `source`, which only logs see.
+
+pub mod xml;
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Kinds of failure, named after the S3 error codes that clients act on
+/// (<https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is the S3 code of the same name; the table below says its status")]
+pub enum Kind {
+    AccessDenied,
+    AuthorizationHeaderMalformed,
+    AuthorizationQueryParametersError,
+    BadDigest,
+    BadGateway,
+    EntityTooLarge,
+    ExpiredToken,
+    GatewayTimeout,
+    HttpVersionNotSupported,
+    IncompleteBody,
+    InternalError,
+    InvalidAccessKeyId,
+    InvalidArgument,
+    InvalidRequest,
+    InvalidToken,
+    InvalidUri,
+    MalformedXml,
+    MethodNotAllowed,
+    MissingContentLength,
+    NoSuchBucket,
+    NotAcceptable,
+    NotImplemented,
+    RequestTimeTooSkewed,
+    RequestTimeout,
+    ServiceUnavailable,
+    SignatureDoesNotMatch,
+    SlowDown,
+    UnsupportedMediaType,
+    XAmzContentSha256Mismatch,
+}
+
+impl Kind {
+    /// The status and the S3 code of this kind.
+    pub fn answer(self) -> (u16, &'static str) {
+        match self {
+            Self::AccessDenied => (403, "AccessDenied"),
+            Self::AuthorizationHeaderMalformed => (400, "AuthorizationHeaderMalformed"),
+            Self::AuthorizationQueryParametersError => (400, "AuthorizationQueryParametersError"),
+            Self::BadDigest => (400, "BadDigest"),
+            Self::BadGateway => (502, "BadGateway"),
+            Self::EntityTooLarge => (400, "EntityTooLarge"),
+            Self::ExpiredToken => (400, "ExpiredToken"),
+            Self::GatewayTimeout => (504, "GatewayTimeout"),
+            Self::HttpVersionNotSupported => (505, "HttpVersionNotSupported"),
+            Self::IncompleteBody => (400, "IncompleteBody"),
+            Self::InternalError => (500, "InternalError"),
+            Self::InvalidAccessKeyId => (403, "InvalidAccessKeyId"),
+            Self::InvalidArgument => (400, "InvalidArgument"),
+            Self::InvalidRequest => (400, "InvalidRequest"),
+            Self::InvalidToken => (400, "InvalidToken"),
+            Self::InvalidUri => (400, "InvalidURI"),
+            Self::MalformedXml => (400, "MalformedXML"),
+            Self::MethodNotAllowed => (405, "MethodNotAllowed"),
+            Self::MissingContentLength => (411, "MissingContentLength"),
+            Self::NoSuchBucket => (404, "NoSuchBucket"),
+            Self::NotAcceptable => (406, "NotAcceptable"),
+            Self::NotImplemented => (501, "NotImplemented"),
+            Self::RequestTimeTooSkewed => (403, "RequestTimeTooSkewed"),
+            Self::RequestTimeout => (400, "RequestTimeout"),
+            Self::ServiceUnavailable => (503, "ServiceUnavailable"),
+            Self::SignatureDoesNotMatch => (403, "SignatureDoesNotMatch"),
+            Self::SlowDown => (503, "SlowDown"),
+            Self::UnsupportedMediaType => (415, "UnsupportedMediaType"),
+            Self::XAmzContentSha256Mismatch => (400, "XAmzContentSHA256Mismatch"),
+        }
+    }
+
+    /// The HTTP status.
+    pub fn status(self) -> u16 {
+        self.answer().0
+    }
+
+    /// The S3 error code.
+    pub fn code(self) -> &'static str {
+        self.answer().1
+    }
+}
+
+/// The S3 code that stands for a bare status, where a backend gave none that can be read.
+pub fn code_of_status(status: u16) -> &'static str {
+    match status {
+        400 => "InvalidRequest",
+        403 => "AccessDenied",
+        404 => "NoSuchKey",
+        405 => "MethodNotAllowed",
+        409 => "OperationAborted",
+        412 => "PreconditionFailed",
+        416 => "InvalidRange",
+        429 => "SlowDown",
+        500 => "InternalError",
+        501 => "NotImplemented",
+        502 => "BadGateway",
+        503 => "ServiceUnavailable",
+        504 => "GatewayTimeout",
+        400..=499 => "InvalidRequest",
+        _ => "InternalError",
+    }
+}
+
+/// A failure on its way to the answer.
+#[derive(Debug)]
+pub struct Error {
+    /// What to tell the client.
+    pub kind: Kind,
+    /// One sentence for the client that names what is wrong.
+    pub message: Cow<'static, str>,
+    /// What the log may know beyond that.
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The house's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A failure of `kind` with a sentence for the client.
+    pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Adds what only the log may see.
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.code(), self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|s| s as _)
+    }
+}

@@ -1,0 +1,6 @@
+//! Batchgate: a stateless S3-compatible gateway with BatchGet. Rooms in the order in which they depend on one another; an
+//! import may only point up this list, never down (`tests/tidy.rs` holds it so).
+
+pub mod types;
+
+pub mod error;

@@ -1,0 +1,45 @@
+//! The words the whole house speaks: bucket, key, range, etag, ids. What enters is text from outside; what leaves is a
+//! value that is valid from birth. Nothing here waits, reads a clock or knows HTTP bodies.
+
+mod etag;
+mod name;
+mod range;
+mod target;
+
+pub use etag::strong_etag;
+pub use name::{BucketName, ObjectKey};
+pub use range::{ByteRange, ContentRange, ParseRangeError};
+pub use target::{S3Target, query_pairs, percent_decode};
+
+use std::fmt;
+use std::time::SystemTime;
+
+/// Where wall-clock time comes from: signatures and expiry need it, and tests replace it.
+pub type WallClock = fn() -> SystemTime;
+
+/// Position of an entry in the `Objects` of its batch, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryIndex(pub u32);
+
+impl EntryIndex {
+    /// The index as a place in a slice.
+    pub fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for EntryIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The id that an answer, its log line and its trace share: 64 random bits, written as 16 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
