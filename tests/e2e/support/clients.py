@@ -22,8 +22,6 @@ BIN = Path(sys.executable).parent
 class Client:
     """What every client can do. `list_keys` with a delimiter gives common prefixes too."""
 
-    multipart_arguments: list[str] = []
-
     def __init__(self, target: Target, folder: Path) -> None:
         self.target = target
         self.folder = folder

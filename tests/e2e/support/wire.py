@@ -4,6 +4,7 @@ Nothing is normalised on the way: the raw path and query are signed and sent as 
 """
 
 import hashlib
+import hmac
 import http.client
 import re
 import subprocess
@@ -226,10 +227,46 @@ def send_http2(target: Target, request: Request, folder: Path) -> Answer:
     return Answer(int(status_line.split()[1]), headers, body, broken, http2=status_line.startswith("HTTP/2"))
 
 
-def aws_chunked(
-    chunks: Iterable[bytes], trailer: Mapping[str, str] | None = None
-) -> bytes:
+def aws_chunked(chunks: Iterable[bytes], trailer: Mapping[str, str] | None = None) -> bytes:
     """Unsigned aws-chunked framing with an optional trailer."""
     out = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     lines = "".join(f"{name}:{value}\r\n" for name, value in (trailer or {}).items())
     return out + b"0\r\n" + lines.encode() + b"\r\n"
+
+
+def signed_chunks(
+    target: Target, path: str, chunks: Iterable[bytes], trailer: Mapping[str, str] | None = None
+) -> Request:
+    """A PUT in signed aws-chunks, with a signed trailer if one is given."""
+    parts = [*chunks, b""]
+    length = sum(len(part) for part in parts)
+    kind = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" + ("-TRAILER" if trailer else "")
+    headers = {"x-amz-decoded-content-length": str(length), "Content-Encoding": "aws-chunked"}
+    if trailer:
+        headers["x-amz-trailer"] = ",".join(trailer)
+    request = sign(target, "PUT", path, headers, payload_hash=kind)
+    authorization, timestamp = request.get("Authorization") or "", request.get("X-Amz-Date") or ""
+    scope = f"{timestamp[:8]}/{target.region}/s3/aws4_request"
+    key = f"AWS4{target.credentials.secret_key}".encode()
+    for step in scope.split("/"):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+    previous = authorization.rsplit("Signature=", 1)[1]
+
+    def next_signature(algorithm: str, *hashes: str) -> str:
+        nonlocal previous
+        text = "\n".join([algorithm, timestamp, scope, previous, *hashes])
+        previous = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        return previous
+
+    for part in parts:
+        digest = hashlib.sha256(part).hexdigest()
+        signature = next_signature("AWS4-HMAC-SHA256-PAYLOAD", EMPTY_SHA256, digest)
+        request.body += b"%x;chunk-signature=%s\r\n" % (len(part), signature.encode())
+        request.body += part + b"\r\n" if part else b""
+    if trailer:
+        lines = "".join(f"{name}:{value}\n" for name, value in trailer.items())
+        digest = hashlib.sha256(lines.encode()).hexdigest()
+        signature = next_signature("AWS4-HMAC-SHA256-TRAILER", digest)
+        request.body += lines.replace("\n", "\r\n").encode() + f"x-amz-trailer-signature:{signature}\r\n".encode()
+    request.body += b"\r\n"
+    return request.set("Content-Length", str(len(request.body)))

@@ -1,0 +1,66 @@
+"""HTTP/1.1 answers read from a bare socket, strict about how a message ends, and clients that read nothing."""
+
+import re
+import socket
+from typing import BinaryIO
+
+from support.store import Target
+from support.wire import Answer, Headers, Request
+
+
+def read_head(stream: BinaryIO) -> tuple[int, Headers]:
+    """Status and headers of the next answer; `ConnectionError` if the peer closed instead."""
+    line = stream.readline()
+    if not line:
+        raise ConnectionError("closed before an answer")
+    status = re.fullmatch(rb"HTTP/1\.[01] (\d{3}) [^\r\n]*\r\n", line)
+    assert status, line
+    headers: Headers = []
+    while (line := stream.readline()) != b"\r\n":
+        assert line.endswith(b"\r\n"), line
+        name, value = line[:-2].decode("latin-1").split(":", 1)
+        headers.append((name, value.strip()))
+    return int(status[1]), headers
+
+
+def read_answer(stream: BinaryIO) -> Answer:
+    """The next whole answer. `broken` is set if the message ends before its end."""
+    status, headers = read_head(stream)
+    answer = Answer(status, headers, b"")
+    if status in (204, 304):
+        return answer
+    if (answer.get("transfer-encoding") or "").lower() == "chunked":
+        answer.body, answer.broken = _read_chunks(stream)
+    elif (length := answer.get("content-length")) is not None:
+        answer.body = stream.read(int(length))
+        answer.broken = None if len(answer.body) == int(length) else "short body"
+    else:
+        answer.body = stream.read()
+    return answer
+
+
+def _read_chunks(stream: BinaryIO) -> tuple[bytes, str | None]:
+    body = bytearray()
+    while True:
+        try:
+            line = stream.readline()
+            size = int(line, 16)
+            chunk = stream.read(size)
+            ending = stream.readline()
+        except (ValueError, OSError) as error:
+            return bytes(body), repr(error)
+        body += chunk
+        if len(chunk) < size or ending != b"\r\n":
+            return bytes(body), "cut inside a chunk"
+        if size == 0:
+            return bytes(body), None
+
+
+def stalled(target: Target, request: Request) -> socket.socket:
+    """Sends a request, sees the answer begin, and then reads nothing more; its receive buffer is small."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(20)
+    sock.connect(target.address)
+    sock.sendall(request.raw())
+    return sock
