@@ -179,18 +179,23 @@ def _exchange(
     if connection.sock is not None:
         connection.sock.settimeout(timeout)
     response = open_stream(connection, request)
+    pieces: list[bytes] = []
     broken = None
     try:
-        body = response.read()
+        while piece := response.read(1 << 16):
+            pieces.append(piece)
+        if request.method != "HEAD" and response.length:
+            broken = f"{response.length} bytes missing"
     except http.client.IncompleteRead as error:
-        body, broken = error.partial, repr(error)
+        pieces.append(error.partial)
+        broken = repr(error)
     except OSError as error:
-        body, broken = b"", repr(error)
+        broken = repr(error)
     if broken is None and not response.will_close:
         pool[target.address] = connection
     else:
         connection.close()
-    return Answer(response.status, response.getheaders(), body, broken)
+    return Answer(response.status, response.getheaders(), b"".join(pieces), broken)
 
 
 def open_stream(connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:

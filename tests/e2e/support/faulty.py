@@ -1,0 +1,254 @@
+"""A backend that lies, breaks off and stalls, one fault for each key.
+
+It speaks just enough HTTP/1.1 on bare sockets to send what no honest server would. A key is `FAULT` or `FAULT/anything`;
+state is counted for each whole path, so that a fault that happens once is over at the second attempt. Signatures are not
+looked at. Every request is remembered in `seen`.
+"""
+
+import hashlib
+import random
+import re
+import socket
+import threading
+import time
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+SMALL, LARGE = 100_000, 3 << 20
+BACKEND_SECRET = "words-of-the-backend-that-clients-never-see"
+
+
+def body_of(key: str, size: int, version: int = 0) -> bytes:
+    """The right bytes of an object."""
+    return random.Random(f"{key} {version}").randbytes(size)
+
+
+@dataclass
+class Seen:
+    """One request as the backend got it."""
+
+    method: str
+    key: str
+    headers: dict[str, str]
+    attempt: int
+    sock: socket.socket
+
+    def send(self, status: int, headers: dict[str, str], body: bytes = b"", cut_after: int | None = None) -> None:
+        """Sends an answer; `content-length` is the body's unless given. With `cut_after` the connection breaks there."""
+        headers = {"content-length": str(len(body)), "x-amz-request-id": "backend-id", "server": "faulty", **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value)
+        payload = body if cut_after is None else body[:cut_after]
+        self.sock.sendall(f"HTTP/1.1 {status} Faulty\r\n{lines}\r\n".encode() + payload)
+        if cut_after is not None:
+            raise ConnectionAbortedError
+
+    def error(self, status: int, code: str) -> None:
+        text = f"<Error><Code>{code}</Code><Message>{BACKEND_SECRET}</Message></Error>"
+        self.send(status, {"content-type": "application/xml"}, text.encode())
+
+    def object(
+        self, body: bytes, etag: str | None = None, cut_after: int | None = None, extra: dict[str, str] | None = None
+    ) -> None:
+        """What an honest store does with range and If-Match; then perhaps the connection breaks."""
+        etag = etag or f'"{hashlib.md5(body).hexdigest()}"'
+        wanted = self.headers.get("if-match")
+        if wanted is not None and (wanted != etag or etag.startswith("W/")):
+            return self.error(412, "PreconditionFailed")
+        headers = {"etag": etag, "content-type": "application/octet-stream", "accept-ranges": "bytes", **(extra or {})}
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("range", ""))
+        if span is None:
+            return self.send(200, headers, body, cut_after)
+        first, last = int(span[1]), min(int(span[2] or len(body)), len(body) - 1)
+        headers["content-range"] = f"bytes {first}-{last}/{len(body)}"
+        self.send(206, headers, body[first : last + 1], cut_after)
+
+
+Fault = Callable[[Seen], None]
+
+
+def _cut(size: int, after: int, weak: bool = False, changes: bool = False, attempts: int = 1) -> Fault:
+    """The first `attempts` answers break off `after` bytes; perhaps the object changes meanwhile."""
+
+    def fault(seen: Seen) -> None:
+        again = seen.attempt > attempts
+        body = body_of(seen.key, size, version=1 if changes and again else 0)
+        etag = f'W/"{hashlib.md5(body).hexdigest()}"' if weak else None
+        seen.object(body, etag, None if again else after)
+
+    return fault
+
+
+def _first(count: int, fault: Fault) -> Fault:
+    """The fault for the first answers, then all is well."""
+    return lambda seen: fault(seen) if seen.attempt <= count else seen.object(body_of(seen.key, SMALL))
+
+
+def _resume_lies(headers: dict[str, str], status: int = 206) -> Fault:
+    """A large body breaks off, and the answer to the resumption is not what was asked for."""
+
+    def fault(seen: Seen) -> None:
+        body = body_of(seen.key, LARGE)
+        etag = f'"{hashlib.md5(body).hexdigest()}"'
+        if seen.attempt == 1:
+            seen.send(200, {"etag": etag}, body, LARGE // 2)
+        first = LARGE // 2 if "range" not in seen.headers else int(seen.headers["range"][6:].split("-")[0])
+        rest = b"\0" * (LARGE - first)
+        honest = {"etag": etag, "content-range": f"bytes {first}-{LARGE - 1}/{LARGE}"}
+        seen.send(status, {**honest, **headers}, rest if status == 206 else b"\0" * LARGE)
+
+    return fault
+
+
+def _garbage(seen: Seen) -> None:
+    seen.sock.sendall(b"220 this is not HTTP\r\n" * 20)
+    raise ConnectionAbortedError
+
+
+def _silent(_: Seen) -> None:
+    time.sleep(30)
+    raise ConnectionAbortedError
+
+
+def _hang_up(_: Seen) -> None:
+    raise ConnectionAbortedError
+
+
+def _drip(seen: Seen) -> None:
+    """A small object that takes about 1.5 s."""
+    body = body_of(seen.key, SMALL)
+    seen.sock.sendall(f"HTTP/1.1 200 OK\r\ncontent-length: {SMALL}\r\netag: \"d\"\r\n\r\n".encode())
+    for start in range(0, SMALL, SMALL // 10):
+        time.sleep(0.15)
+        seen.sock.sendall(body[start : start + SMALL // 10])
+
+
+def _chunked(size: int) -> Fault:
+    """An answer without a length."""
+
+    def fault(seen: Seen) -> None:
+        body = body_of(seen.key, size)
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\netag: \"c\"\r\n\r\n"
+        seen.sock.sendall(head + b"%x\r\n%s\r\n0\r\n\r\n" % (size, body))
+
+    return fault
+
+
+def _hostile(seen: Seen) -> None:
+    """Headers that must not reach the part, and one that must."""
+    body = body_of(seen.key, SMALL)
+    head = (
+        "HTTP/1.1 200 OK\r\netag: \"h\"\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n"
+        "proxy-authenticate: Basic\r\nte: trailers\r\nupgrade: h2c\r\nx-amz-id-2: backend\r\nx-amz-request-id: backend\r\n"
+        "batch-status: 999\r\nbatch-id: forged\r\ncontent-id: <5@forged>\r\nx-amz-meta-kept: yes\r\n"
+        f"content-length: {SMALL}\r\n\r\n"
+    )
+    seen.sock.sendall(head.encode() + body)
+
+
+FAULTS: dict[str, Fault] = {
+    "fine": lambda s: s.object(body_of(s.key, SMALL)),
+    "fine-large": lambda s: s.object(body_of(s.key, LARGE)),
+    "drip": _drip,
+    "hostile-headers": _hostile,
+    "no-length-small": _chunked(SMALL),
+    "no-length-large": _chunked(LARGE),
+    # Bodies that break off.
+    "cut-small": _cut(SMALL, SMALL // 2),
+    "cut-small-changed": _cut(SMALL, SMALL // 2, changes=True),
+    "cut-small-weak": _cut(SMALL, SMALL // 2, weak=True),
+    "cut-small-thrice": _cut(SMALL, SMALL // 4, attempts=3),
+    "cut-small-always": _cut(SMALL, SMALL // 2, attempts=1 << 30),
+    "cut-large": _cut(LARGE, LARGE // 2),
+    "cut-large-thrice": _cut(LARGE, LARGE // 5, attempts=3),
+    "cut-large-changed": _cut(LARGE, LARGE // 2, changes=True),
+    "cut-large-weak": _cut(LARGE, LARGE // 2, weak=True),
+    "resume-other-etag": _resume_lies({"etag": '"another"'}),
+    "resume-other-range": _resume_lies({"content-range": f"bytes 0-{LARGE // 2 - 1}/{LARGE}"}),
+    "resume-other-total": _resume_lies({"content-range": f"bytes {LARGE // 2}-{LARGE - 1}/{LARGE + 9}"}),
+    "resume-200": _resume_lies({"content-range": ""}, status=200),
+    # Answers that lie.
+    "range-200": lambda s: s.send(200, {"etag": '"r"'}, body_of(s.key, SMALL)),
+    "range-other": lambda s: s.send(206, {"etag": '"r"', "content-range": f"bytes 5-14/{SMALL}"}, b"0123456789"),
+    "range-longer": lambda s: s.send(206, {"etag": '"r"', "content-range": f"bytes 0-19/{SMALL}"}, b"0123456789" * 2),
+    "range-length": lambda s: s.send(206, {"etag": '"r"', "content-range": f"bytes 0-9/{SMALL}"}, b"01234"),
+    "range-missing": lambda s: s.send(206, {"etag": '"r"'}, b"0123456789"),
+    "range-garbled": lambda s: s.send(206, {"etag": '"r"', "content-range": "bytes ten"}, b"0123456789"),
+    "unasked-206": lambda s: s.send(206, {"etag": '"r"', "content-range": f"bytes 0-9/{SMALL}"}, b"0123456789"),
+    "garbage": _garbage,
+    # Trouble that passes, and trouble that stays.
+    "503-then-fine": _first(2, lambda s: s.error(503, "ServiceUnavailable")),
+    "500-then-fine": _first(1, lambda s: s.error(500, "InternalError")),
+    "slow-down-burst": _first(4, lambda s: s.error(503, "SlowDown")),
+    "hang-up-then-fine": _first(2, _hang_up),
+    "silent-once": _first(1, _silent),
+    "503-always": lambda s: s.error(503, "ServiceUnavailable"),
+    "silent": _silent,
+    "404": lambda s: s.error(404, "NoSuchKey"),
+    "404-odd-code": lambda s: s.error(404, "No &lt;such&gt; thing"),
+    "404-html": lambda s: s.send(404, {"content-type": "text/html"}, f"<p>{BACKEND_SECRET}".encode()),
+    "404-empty": lambda s: s.send(404, {}),
+    "404-delete-marker": lambda s: s.send(404, {"x-amz-delete-marker": "true", "x-amz-version-id": "v7"}),
+    "403-own-code": lambda s: s.error(403, "InvalidObjectState"),
+}
+
+
+class FaultyBackend:
+    """The server; `stop` closes it and every connection."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self._attempts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def requests(self, key: str) -> list[Seen]:
+        with self._lock:
+            return [seen for seen in self.seen if seen.key == key]
+
+    def stop(self) -> None:
+        self._listener.close()
+        with self._lock:
+            for sock in self._open:
+                sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._open.add(sock)
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with sock, sock.makefile("rb") as stream:
+                while line := stream.readline():
+                    self._answer(sock, line.decode("latin-1"), stream)
+        except OSError:
+            pass
+        finally:
+            with self._lock:
+                self._open.discard(sock)
+
+    def _answer(self, sock: socket.socket, line: str, stream: BinaryIO) -> None:
+        method, path, _ = line.split(" ", 2)
+        headers: dict[str, str] = {}
+        while (raw := stream.readline()) not in (b"\r\n", b""):
+            name, value = raw.decode("latin-1").split(":", 1)
+            headers[name.lower()] = value.strip()
+        stream.read(int(headers.get("content-length", 0)))
+        key = urllib.parse.unquote(path.split("?")[0]).split("/", 2)[2]
+        with self._lock:
+            self._attempts[path] += 1
+            seen = Seen(method, key, headers, self._attempts[path], sock)
+            self.seen.append(seen)
+        FAULTS[key.split("/")[0]](seen)

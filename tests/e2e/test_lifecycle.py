@@ -1,0 +1,260 @@
+"""The gateway as a process: how it starts, what its admin port shows, how it ends, and that clients which go away or
+stall take nothing with them."""
+
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.batch import batch_get, batch_request, document, read_batch
+from support.faulty import SMALL, FaultyBackend, body_of
+from support.gateway import BINARY, FULL, LIMITED, NOTHING, READ_ONLY, Backend, Gateway, clean_environment, settings
+from support.process import wait_for
+from support.rawsocket import read_answer, read_head, stalled
+from support.store import Target
+from support.wire import call, sign
+
+BUCKET = "lifecycle"
+LARGE_BYTES = 16 << 20
+
+
+def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BINARY), *argv],
+        cwd=folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def objects(store: Target) -> None:
+    call(store, "PUT", f"/{BUCKET}")
+    body = bytes(range(256)) * (LARGE_BYTES >> 8)
+    for i in range(4):
+        assert call(store, "PUT", f"/{BUCKET}/large-{i}", {}, body).status == 200
+    assert call(store, "PUT", f"/{BUCKET}/k", {}, b"value").status == 200
+
+
+# Starting
+
+
+@pytest.mark.usefixtures("start_gateway")
+class TestCommandLine:
+    """What `serve` and `config` say to settings they cannot use; nothing is started."""
+
+    def test_serve_without_a_backend_says_what_to_set(self, tmp_path: Path) -> None:
+        done = run(tmp_path, "serve")
+        assert done.returncode == 2
+        assert "backend" in done.stderr and "listening" not in done.stdout
+
+    def test_three_mistakes_are_three_reports(self, tmp_path: Path, store: Target) -> None:
+        text = settings([Backend("store", "*", store)])
+        broken = text.replace("[server]", '[server]\nlissten = "x"\nidle_timeout = "soon"') + "[batch]\nentries_max = -1\n"
+        (tmp_path / "broken.toml").write_text(broken)
+        for command in (("config", "check", "--config"), ("serve", "--config")):
+            done = run(tmp_path, *command, "broken.toml")
+            assert done.returncode == 2, done
+            said = done.stdout + done.stderr
+            for key, line in (("lissten", 2), ("idle_timeout", 3), ("entries_max", broken.count("\n"))):
+                assert re.search(rf"broken\.toml:{line}\b.*{key}", said), said
+            assert re.search(r"lissten.*\blisten\b", said), "the nearest known key is named"
+
+    def test_good_settings_are_checked_and_shown_without_secrets(self, tmp_path: Path, store: Target) -> None:
+        (tmp_path / "good.toml").write_text(settings([Backend("store", "*", store)]))
+        assert run(tmp_path, "config", "check", "--config", "good.toml").returncode == 0
+        shown = run(tmp_path, "config", "show", "--config", "good.toml")
+        assert shown.returncode == 0 and "entry_deadline" in shown.stdout and FULL.access_key in shown.stdout
+        assert_no_secrets(shown.stdout + shown.stderr, store)
+
+    def test_a_missing_settings_file_is_named(self, tmp_path: Path) -> None:
+        done = run(tmp_path, "serve", "--config", "nowhere.toml")
+        assert done.returncode == 2 and "nowhere.toml" in done.stderr
+
+    def test_an_address_in_use_cannot_be_served(self, tmp_path: Path, store: Target) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            text = settings([Backend("store", "*", store)]).replace('["127.0.0.1:0"]', f'["{address}"]')
+            (tmp_path / "taken.toml").write_text(text)
+            done = run(tmp_path, "serve", "--config", "taken.toml")
+        assert done.returncode == 3 and address in done.stderr
+
+
+def assert_no_secrets(text: str, store: Target) -> None:
+    for pair in (FULL, READ_ONLY, LIMITED, NOTHING, store.credentials):
+        assert pair.secret_key not in text
+
+
+# The admin port
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/configz"])
+def test_admin_pages_are_on_the_admin_port_only(gateway: Gateway, store: Target, path: str) -> None:
+    status, text = gateway.admin_get(path)
+    assert status == 200
+    assert_no_secrets(text, store)
+    on_s3 = call(gateway.s3, "GET", path)
+    assert on_s3.status == 404 and on_s3.xml("Code") == "NoSuchBucket", "on the S3 port it is the name of a bucket"
+    assert call(gateway.admin, "GET", f"/{BUCKET}/k").status == 404
+
+
+def test_metrics_tell_of_requests_and_build(gateway: Gateway) -> None:
+    batch_get(gateway.s3, BUCKET, ["k", "nowhere"])
+    assert gateway.metric("batchgate_build_info") == 1
+    _, text = gateway.admin_get("/metrics")
+    assert "nowhere" not in text, "no key among the labels"
+    assert re.search(r"^# HELP batchgate_batch_in_flight \S", text, re.M)
+
+
+def test_no_secret_in_the_log(gateway: Gateway, store: Target) -> None:
+    batch_get(gateway.s3, BUCKET, ["k"])
+    assert_no_secrets(gateway.process.stdout() + gateway.process.stderr(), store)
+
+
+# Ending
+
+
+@pytest.fixture
+def slow(start_gateway: Callable[..., Gateway]) -> Gateway:
+    """A gateway of its own before a backend whose `drip` objects take about 1.5 s."""
+    server = FaultyBackend()
+    return start_gateway([Backend("slow", "*", Target(server.endpoint, FULL))], name="slow")
+
+
+def test_sigterm_lets_what_is_in_flight_end(slow: Gateway) -> None:
+    keys = ["drip/a", "drip/b", "fine/c"]
+    with ExitStack() as stack:
+        batch, plain = (stack.enter_context(socket.create_connection(slow.s3.address, timeout=20)) for _ in range(2))
+        batch_stream, plain_stream = (stack.enter_context(sock.makefile("rb")) for sock in (batch, plain))
+        batch.sendall(batch_request(slow.s3, BUCKET, document(keys)).raw())
+        plain.sendall(sign(slow.s3, "GET", f"/{BUCKET}/drip/plain").raw())
+        plain_head = read_head(plain_stream)
+        time.sleep(0.2)
+        slow.process.terminate()
+        whole = read_batch(read_answer(batch_stream))
+        assert [part.body for part in whole.parts] == [body_of(key, SMALL) for key in keys]
+        assert plain_head[0] == 200 and plain_stream.read(SMALL) == body_of("drip/plain", SMALL)
+    assert slow.process.child.wait(5) == 0, slow.process.stderr()[-2000:]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(slow.s3.address, timeout=5)
+
+
+def test_sigterm_does_not_wait_for_idle_connections(slow: Gateway) -> None:
+    with socket.create_connection(slow.s3.address, timeout=20) as fresh, socket.socket() as used:
+        used.settimeout(20)
+        used.connect(slow.s3.address)
+        used.sendall(sign(slow.s3, "GET", f"/{BUCKET}/fine/idle").raw())
+        with used.makefile("rb") as stream:
+            assert read_answer(stream).status == 200
+            started = time.monotonic()
+            slow.process.terminate()
+            assert slow.process.child.wait(5) == 0, slow.process.stderr()[-2000:]
+            assert time.monotonic() - started < 3
+            assert stream.read() == b"" and fresh.recv(1) == b""
+
+
+# Clients that go away or stall
+
+
+def large_batch(gateway: Gateway, count: int = 40) -> bytes:
+    return batch_request(gateway.s3, BUCKET, document([f"large-{i % 4}" for i in range(count)])).raw()
+
+
+def assert_all_released(gateway: Gateway) -> None:
+    def released() -> bool:
+        try:
+            gateway.assert_gauges_at_zero()
+        except AssertionError:
+            return False
+        return True
+
+    wait_for("every fetch, permit and byte is released", released, 15)
+
+
+@pytest.mark.parametrize("after_bytes", [0, 1, 200_000])
+def test_a_client_that_goes_away_releases_everything(gateway: Gateway, after_bytes: int) -> None:
+    socks = [socket.create_connection(gateway.s3.address, timeout=20) for _ in range(6)]
+    for i, sock in enumerate(socks):
+        sock.sendall(large_batch(gateway) if i % 2 else sign(gateway.s3, "GET", f"/{BUCKET}/large-0").raw())
+        left = after_bytes
+        while left > 0:
+            left -= len(sock.recv(min(left, 65536)))
+    for sock in socks:
+        sock.close()
+    assert_all_released(gateway)
+
+
+def test_an_upload_that_goes_away_releases_everything(gateway: Gateway) -> None:
+    raw = sign(gateway.s3, "PUT", f"/{BUCKET}/never", {}, bytes(4 << 20)).raw()
+    body = batch_request(gateway.s3, BUCKET, document(["k"] * 5000)).raw()
+    for part in (raw[: 2 << 20], body[: len(body) // 2]):
+        with socket.create_connection(gateway.s3.address, timeout=20) as sock:
+            sock.sendall(part)
+            time.sleep(0.1)
+    assert_all_released(gateway)
+
+
+@pytest.fixture
+def narrow(start_gateway: Callable[..., Gateway], store: Target) -> Gateway:
+    """A gateway whose backend has sixteen permits."""
+    return start_gateway([Backend("store", "*", store, "concurrency = 16")], name="narrow")
+
+
+def test_stalled_readers_stop_nobody(narrow: Gateway) -> None:
+    """More readers than permits, batch and plain, that take nothing: the others go on."""
+    plain = sign(narrow.s3, "GET", f"/{BUCKET}/large-1")
+    batch = batch_request(narrow.s3, BUCKET, document([f"large-{i % 4}" for i in range(20)]))
+    readers: list[socket.socket] = []
+    try:
+        for i in range(64):
+            readers.append(stalled(narrow.s3, plain if i % 2 else batch))
+        wait_for("the batches are admitted", lambda: narrow.metric("batchgate_batch_in_flight") >= 32, 20)
+        # Reads that wait for their clients give their permits back after a second.
+        time.sleep(1.5)
+        for _ in range(3):
+            within(5, lambda: batch_get(narrow.s3, BUCKET, ["k"] * 100))
+            within(5, lambda: call(narrow.s3, "GET", f"/{BUCKET}/large-2"))
+        assert narrow.metric("batchgate_batch_in_flight") >= 32, "the stalled ones were not broken off for it"
+        # Those that stalled lost nothing: one of each kind reads on to its end.
+        for reader in readers[:2]:
+            reader.settimeout(30)
+            with reader.makefile("rb") as stream:
+                answer = read_answer(stream)
+            assert answer.broken is None
+            if answer.get("batch-count"):
+                assert {part.status for part in read_batch(answer).parts} == {200}
+            else:
+                assert len(answer.body) == LARGE_BYTES
+    finally:
+        for reader in readers:
+            reader.close()
+    assert_all_released(narrow)
+    assert narrow.stop() == 0
+
+
+def within(seconds: float, action: Callable[[], object]) -> None:
+    """Runs the action in a thread, so that a hang is a failure and not a hang."""
+    outcome: list[BaseException | None] = []
+
+    def guarded() -> None:
+        try:
+            action()
+            outcome.append(None)
+        except BaseException as error:  # noqa: BLE001 - handed to the test below
+            outcome.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert outcome, f"not done within {seconds} s"
+    if outcome[0] is not None:
+        raise outcome[0]
