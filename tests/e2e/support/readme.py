@@ -34,9 +34,10 @@ def blocks(markdown: str) -> list[Block]:
     return found
 
 
+# The script leads a process group of its own, so what its blocks started ends with it.
 PROLOGUE = """\
 set -euo pipefail
-trap 'jobs=$(jobs -p); [ -z "$jobs" ] || kill $jobs; wait' EXIT
+trap 'trap "" TERM; kill -TERM 0; wait' EXIT
 """
 
 
@@ -51,7 +52,7 @@ def script(found: list[Block]) -> str:
         if block.kind == "file":
             out.append(f"cat > {name} <<'END OF FILE'\n{block.text}END OF FILE\n")
         elif block.kind == "background":
-            out.append(f"(\nset -euo pipefail\n{_exec_last(block.text)}) > {name}.log 2>&1 &\n")
+            out.append(f"(\nset -euo pipefail\n{block.text}) > {name}.log 2>&1 &\n")
             out.append(f"for _ in $(seq 100); do ! grep -q '^listening s3' {name}.log || break; sleep 0.1; done\n")
             out.append(f"grep -q '^listening s3' {name}.log || {{ cat {name}.log >&2; exit 1; }}\n")
         elif block.language == "python":
@@ -59,13 +60,6 @@ def script(found: list[Block]) -> str:
         else:
             out.append(block.text)
     return "".join(out)
-
-
-def _exec_last(text: str) -> str:
-    """The last line replaces its subshell, so that the signal at the end reaches the program itself."""
-    lines = text.rstrip("\n").split("\n")
-    lines[-1] = f"exec {lines[-1]}"
-    return "\n".join(lines) + "\n"
 
 
 def outputs(stdout: str) -> dict[str, str]:
