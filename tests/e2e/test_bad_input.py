@@ -33,7 +33,8 @@ def still_well(gateway: Gateway) -> Iterator[None]:
 
 
 def assert_refused(answer: Answer, status: int, code: str, *named: str) -> None:
-    assert (answer.status, answer.xml("Code")) == (status, code), answer
+    assert answer.status == status, answer
+    assert answer.xml("Code") == code, answer
     assert answer.get("content-type") == "application/xml"
     request_id = answer.get("x-amz-request-id")
     assert request_id and request_id == answer.get("x-batchgate-request-id") == answer.xml("RequestId")

@@ -69,14 +69,16 @@ class Seen:
 Fault = Callable[[Seen], None]
 
 
-def _cut(size: int, after: int, weak: bool = False, changes: bool = False, attempts: int = 1) -> Fault:
-    """The first `attempts` answers break off `after` bytes; perhaps the object changes meanwhile."""
+ALWAYS = 1 << 30
+
+
+def _cut(size: int, after: int, attempts: int = 1, weak: bool = False, changes: bool = False) -> Fault:
+    """The first `attempts` answers break off `after` bytes; perhaps the object is another one at each attempt."""
 
     def fault(seen: Seen) -> None:
-        again = seen.attempt > attempts
-        body = body_of(seen.key, size, version=1 if changes and again else 0)
+        body = body_of(seen.key, size, version=seen.attempt if changes else 0)
         etag = f'W/"{hashlib.md5(body).hexdigest()}"' if weak else None
-        seen.object(body, etag, None if again else after)
+        seen.object(body, etag, None if seen.attempt > attempts else after)
 
     return fault
 
@@ -87,17 +89,17 @@ def _first(count: int, fault: Fault) -> Fault:
 
 
 def _resume_lies(headers: dict[str, str], status: int = 206) -> Fault:
-    """A large body breaks off, and the answer to the resumption is not what was asked for."""
+    """A large body breaks off, and the answer to each resumption is not what was asked for."""
 
     def fault(seen: Seen) -> None:
         body = body_of(seen.key, LARGE)
         etag = f'"{hashlib.md5(body).hexdigest()}"'
-        if seen.attempt == 1:
-            seen.send(200, {"etag": etag}, body, LARGE // 2)
-        first = LARGE // 2 if "range" not in seen.headers else int(seen.headers["range"][6:].split("-")[0])
-        rest = b"\0" * (LARGE - first)
+        span = re.match(r"bytes=(\d+)-", seen.headers.get("range", ""))
+        if span is None:
+            return seen.send(200, {"etag": etag}, body, LARGE // 2)
+        first = int(span[1]) if status == 206 else 0
         honest = {"etag": etag, "content-range": f"bytes {first}-{LARGE - 1}/{LARGE}"}
-        seen.send(status, {**honest, **headers}, rest if status == 206 else b"\0" * LARGE)
+        seen.send(status, {**honest, **headers}, b"\0" * (LARGE - first))
 
     return fault
 
@@ -159,12 +161,12 @@ FAULTS: dict[str, Fault] = {
     "cut-small": _cut(SMALL, SMALL // 2),
     "cut-small-changed": _cut(SMALL, SMALL // 2, changes=True),
     "cut-small-weak": _cut(SMALL, SMALL // 2, weak=True),
-    "cut-small-thrice": _cut(SMALL, SMALL // 4, attempts=3),
-    "cut-small-always": _cut(SMALL, SMALL // 2, attempts=1 << 30),
+    "cut-small-thrice": _cut(SMALL, SMALL // 4, 3),
+    "cut-small-always": _cut(SMALL, SMALL // 2, ALWAYS),
     "cut-large": _cut(LARGE, LARGE // 2),
-    "cut-large-thrice": _cut(LARGE, LARGE // 5, attempts=3),
-    "cut-large-changed": _cut(LARGE, LARGE // 2, changes=True),
-    "cut-large-weak": _cut(LARGE, LARGE // 2, weak=True),
+    "cut-large-thrice": _cut(LARGE, LARGE // 5, 3),
+    "cut-large-changing": _cut(LARGE, LARGE // 2, ALWAYS, changes=True),
+    "cut-large-weak": _cut(LARGE, LARGE // 2, ALWAYS, weak=True),
     "resume-other-etag": _resume_lies({"etag": '"another"'}),
     "resume-other-range": _resume_lies({"content-range": f"bytes 0-{LARGE // 2 - 1}/{LARGE}"}),
     "resume-other-total": _resume_lies({"content-range": f"bytes {LARGE // 2}-{LARGE - 1}/{LARGE + 9}"}),

@@ -225,6 +225,7 @@ def send_http2(target: Target, request: Request, folder: Path) -> Answer:
     done = subprocess.run(
         [*argv, target.endpoint + request.path], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
+    assert done.returncode in (0, 18, 92), f"curl ended with {done.returncode}: {done.stderr}"
     status_line, *lines = (folder / "head").read_text(encoding="latin-1").strip().split("\r\n")
     headers = [tuple(line.split(": ", 1)) for line in lines if ": " in line]
     broken = done.stderr if done.returncode else None
