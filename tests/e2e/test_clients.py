@@ -49,7 +49,8 @@ def test_a_clients_day(client: clients.Client, store: Target, tmp_path: Path, la
         source.write_bytes(body)
         client.put(bucket, key, source)
         assert_stored(store, bucket, key, body)
-        assert client.get(bucket, key) == body
+    for key in ("top.bin", "dir/ü+ñ %.bin"):
+        assert client.get(bucket, key) == bodies[key]
     assert client.size(bucket, "top.bin") == len(bodies["top.bin"])
     if client.supports("get_range"):
         assert client.get_range(bucket, "top.bin", 10, 99) == bodies["top.bin"][10:100]

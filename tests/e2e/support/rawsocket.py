@@ -57,9 +57,9 @@ def _read_chunks(stream: BinaryIO) -> tuple[bytes, str | None]:
 
 
 def stalled(target: Target, request: Request) -> socket.socket:
-    """Sends a request, sees the answer begin, and then reads nothing more; its receive buffer is small."""
+    """Sends a request and leaves the reading to the caller; the small receive buffer is soon full."""
     sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     sock.settimeout(20)
     sock.connect(target.address)
     sock.sendall(request.raw())
