@@ -50,7 +50,7 @@ def assert_refused(answer: Answer, status: int, *codes: str) -> None:
 
 def signed_at(offset: datetime.timedelta) -> mock._patch:
     """botocore's clock, moved."""
-    now = datetime.datetime.now(datetime.timezone.utc) + offset
+    now = datetime.datetime.now(datetime.UTC) + offset
     return mock.patch("botocore.auth.get_current_datetime", lambda *_, **__: now)
 
 
@@ -131,7 +131,9 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize(("pair", "method", "path"), DENIED, ids=lambda v: v.access_key if isinstance(v, Credentials) else v)
+@pytest.mark.parametrize(
+    ("pair", "method", "path"), DENIED, ids=lambda v: v.access_key if isinstance(v, Credentials) else v
+)
 def test_denied_action(gateway: Gateway, store: Target, pair: Credentials, method: str, path: str) -> None:
     answer = call(gateway.as_identity(pair), method, path, {}, b"x" if method == "PUT" else b"")
     if method == "HEAD":
@@ -269,7 +271,9 @@ LYING_BODIES = {
 
 @pytest.mark.parametrize("size", [100_000, len(MULTI_MIB)])
 @pytest.mark.parametrize("name", LYING_BODIES)
-def test_a_body_that_is_not_what_was_signed_leaves_no_object(gateway: Gateway, store: Target, name: str, size: int) -> None:
+def test_a_body_that_is_not_what_was_signed_leaves_no_object(
+    gateway: Gateway, store: Target, name: str, size: int
+) -> None:
     make, status, codes = LYING_BODIES[name]
     path = f"/{BUCKET}/lying-{name.replace(' ', '-')}-{size}"
     answer = send(gateway.s3, make(gateway.s3, path, MULTI_MIB[:size]))
@@ -334,8 +338,10 @@ def test_characters_that_clients_leave_unescaped(gateway: Gateway, store: Target
 
 
 def sigv2_header(target: Target) -> Request:
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    return Request("GET", f"/{BUCKET}/k", [("Host", "s3"), ("Date", date), ("Authorization", f"AWS {sigv2(target, date)}")])
+    date = datetime.datetime.now(datetime.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    return Request(
+        "GET", f"/{BUCKET}/k", [("Host", "s3"), ("Date", date), ("Authorization", f"AWS {sigv2(target, date)}")]
+    )
 
 
 def sigv2_query(target: Target) -> Request:

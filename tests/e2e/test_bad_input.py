@@ -10,9 +10,9 @@ import pytest
 
 from support.batch import batch_get, batch_request, document, read_batch
 from support.gateway import Gateway
+from support.rawsocket import read_answer
 from support.store import Target
 from support.wire import Answer, Request, aws_chunked, call, presign, send, sign
-from support.rawsocket import read_answer
 
 BUCKET = "bad-input"
 GOOD = {"Key": "k"}
@@ -248,7 +248,12 @@ def test_connection_stays_usable_or_is_closed_cleanly(gateway: Gateway, name: st
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000 + b"\r\n"],
+    [
+        b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000 + b"\r\n",
+    ],
     ids=["empty lines", "half a line", "TLS hello", "too many headers"],
 )
 def test_garbage_closes_the_connection(gateway: Gateway, garbage: bytes) -> None:

@@ -246,7 +246,7 @@ def test_null_means_absent(gateway: Gateway, corpus: dict[tuple[str, str], bytes
 
 
 def test_ids_are_echoed(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
-    ids = ["a", "~!#$%^&*()_+{}|:\"<>?", "x" * 256, None]
+    ids = ["a", '~!#$%^&*()_+{}|:"<>?', "x" * 256, None]
     keys = ["small/000", "nowhere", "small/001", "small/002"]
     batch = batch_get(gateway.s3, MAIN, [{"Key": key, "Id": tag} for key, tag in zip(keys, ids, strict=True)])
     assert [part.get("batch-id") for part in batch.parts] == ids
@@ -260,7 +260,7 @@ def test_each_entry_may_name_its_bucket(gateway: Gateway, corpus: dict[tuple[str
 
 
 def test_errors_name_bucket_key_and_request(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
-    key = "no <such> & \"key\" \x01"
+    key = 'no <such> & "key" \x01'
     batch = batch_get(gateway.s3, MAIN, [key, {"Bucket": MISSING, "Key": "k"}])
     missing_key, missing_bucket = batch.parts
     assert missing_bucket.code == "NoSuchBucket" and missing_bucket.status == 404

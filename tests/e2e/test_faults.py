@@ -257,7 +257,16 @@ def test_headers_of_the_hop_and_forged_ones_stay_behind(faulty: Gateway) -> None
     assert part.get("x-amz-meta-kept") == "yes"
     assert (part.get("batch-status"), part.get("batch-id")) == ("200", "mine")
     assert len(names) == len(set(names))
-    gone = {"x-hop", "connection", "keep-alive", "proxy-authenticate", "te", "upgrade", "x-amz-id-2", "x-amz-request-id"}
+    gone = {
+        "x-hop",
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "te",
+        "upgrade",
+        "x-amz-id-2",
+        "x-amz-request-id",
+    }
     assert not gone & set(names)
 
 

@@ -59,7 +59,9 @@ class TestCommandLine:
 
     def test_three_mistakes_are_three_reports(self, tmp_path: Path, store: Target) -> None:
         text = settings([Backend("store", "*", store)])
-        broken = text.replace("[server]", '[server]\nlissten = "x"\nidle_timeout = "soon"') + "[batch]\nentries_max = -1\n"
+        broken = (
+            text.replace("[server]", '[server]\nlissten = "x"\nidle_timeout = "soon"') + "[batch]\nentries_max = -1\n"
+        )
         (tmp_path / "broken.toml").write_text(broken)
         for command in (("config", "check", "--config"), ("serve", "--config")):
             done = run(tmp_path, *command, "broken.toml")

@@ -113,7 +113,9 @@ class _Command(Client):
         }
 
     def run(self, *argv: str) -> bytes:
-        done = subprocess.run(argv, cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True)
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True
+        )
         assert done.returncode == 0, (argv, done.stdout[-2000:], done.stderr[-4000:])
         return done.stdout
 

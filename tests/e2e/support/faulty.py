@@ -121,7 +121,7 @@ def _hang_up(_: Seen) -> None:
 def _drip(seen: Seen) -> None:
     """A small object that takes about 1.5 s."""
     body = body_of(seen.key, SMALL)
-    seen.sock.sendall(f"HTTP/1.1 200 OK\r\ncontent-length: {SMALL}\r\netag: \"d\"\r\n\r\n".encode())
+    seen.sock.sendall(f'HTTP/1.1 200 OK\r\ncontent-length: {SMALL}\r\netag: "d"\r\n\r\n'.encode())
     for start in range(0, SMALL, SMALL // 10):
         time.sleep(0.15)
         seen.sock.sendall(body[start : start + SMALL // 10])
@@ -132,7 +132,7 @@ def _chunked(size: int) -> Fault:
 
     def fault(seen: Seen) -> None:
         body = body_of(seen.key, size)
-        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\netag: \"c\"\r\n\r\n"
+        head = b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\netag: "c"\r\n\r\n'
         seen.sock.sendall(head + b"%x\r\n%s\r\n0\r\n\r\n" % (size, body))
 
     return fault
@@ -142,7 +142,7 @@ def _hostile(seen: Seen) -> None:
     """Headers that must not reach the part, and one that must."""
     body = body_of(seen.key, SMALL)
     head = (
-        "HTTP/1.1 200 OK\r\netag: \"h\"\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n"
+        'HTTP/1.1 200 OK\r\netag: "h"\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n'
         "proxy-authenticate: Basic\r\nte: trailers\r\nupgrade: h2c\r\nx-amz-id-2: backend\r\nx-amz-request-id: backend\r\n"
         "batch-status: 999\r\nbatch-id: forged\r\ncontent-id: <5@forged>\r\nx-amz-meta-kept: yes\r\n"
         f"content-length: {SMALL}\r\n\r\n"
@@ -183,7 +183,7 @@ FAULTS: dict[str, Fault] = {
     # Trouble that passes, and trouble that stays.
     "503-then-fine": _first(2, lambda s: s.error(503, "ServiceUnavailable")),
     "500-then-fine": _first(1, lambda s: s.error(500, "InternalError")),
-    "slow-down-burst": _first(4, lambda s: s.error(503, "SlowDown")),
+    "slow-down-burst": _first(3, lambda s: s.error(503, "SlowDown")),
     "hang-up-then-fine": _first(2, _hang_up),
     "silent-once": _first(1, _silent),
     "503-always": lambda s: s.error(503, "ServiceUnavailable"),

@@ -107,7 +107,11 @@ class Gateway:
         return sum(float(value) for value in values)
 
     def assert_gauges_at_zero(self) -> None:
-        for name in ("batchgate_batch_in_flight", "batchgate_memory_reserved_bytes", "batchgate_backend_permits_in_use"):
+        for name in (
+            "batchgate_batch_in_flight",
+            "batchgate_memory_reserved_bytes",
+            "batchgate_backend_permits_in_use",
+        ):
             assert self.metric(name) == 0, name
 
     def stop(self) -> int:
