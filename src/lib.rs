@@ -4,3 +4,10 @@
 pub mod types;
 
 pub mod error;
+
+pub mod config;
+pub mod telemetry;
+pub mod budget;
+pub mod peer;
+
+pub mod backend;
