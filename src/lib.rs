@@ -5,9 +5,22 @@ pub mod types;
 
 pub mod error;
 
-pub mod config;
-pub mod telemetry;
 pub mod budget;
+pub mod config;
 pub mod peer;
+pub mod stall;
+pub mod telemetry;
 
 pub mod backend;
+
+pub mod auth;
+pub mod route;
+
+pub mod batch;
+pub mod passthrough;
+
+pub mod edge;
+
+pub mod app;
+
+pub mod cli;

@@ -98,6 +98,7 @@ pub struct Read {
     open: Option<(Body, Permit)>,
     /// A body whose permit was given back because its reader stalled.
     idle: Option<Body>,
+    unread: Option<Bytes>,
 }
 
 impl Read {
@@ -119,6 +120,7 @@ impl Read {
             done: 0,
             open: None,
             idle: None,
+            unread: None,
         }
     }
 
@@ -142,7 +144,10 @@ impl Read {
                     self.open = Some((body, permit));
                     Head { status, headers, length }
                 }
-                _ => Head { status, headers, length: Some(0) },
+                _ => {
+                    self.length = Some(0);
+                    Head { status, headers, length: Some(0) }
+                }
             });
         }
     }
@@ -150,6 +155,10 @@ impl Read {
     /// The next bytes, or nothing at the end. Resumes where an attempt breaks.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
+            if let Some(bytes) = self.unread.take() {
+                self.done += bytes.len() as u64;
+                return Ok(Some(bytes));
+            }
             if self.length == Some(self.done) {
                 self.park();
                 return Ok(None);
@@ -172,8 +181,25 @@ impl Read {
         }
     }
 
+    /// Whether bytes can be had without a new attempt.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some() || self.idle.is_some()
+    }
+
+    /// Puts back bytes that [`Read::next`] has just given; they come again.
+    pub fn unread(&mut self, bytes: Bytes) {
+        self.done -= bytes.len() as u64;
+        self.unread = Some(bytes);
+    }
+
+    /// Starts the deadline anew: the head of the entry could be written.
+    pub fn restart_clock(&mut self) {
+        self.clock.restart(self.config.deadline);
+    }
+
     /// Gives back connection and permit; the read goes on from its offset when it is asked for more.
     pub fn park(&mut self) {
+        self.unread = None;
         self.open = None;
         self.idle = None;
     }

@@ -33,8 +33,12 @@ impl Turns {
     /// The entry whose part comes next, or nothing when all are written. In completion order that is the one that became
     /// whole first; while there is none, the unwritten entry with the lowest index may stream.
     pub fn head(&self) -> Option<EntryIndex> {
-        let lowest = || (self.lowest_unwritten < self.written.len()).then(|| EntryIndex(self.lowest_unwritten as u32));
-        self.whole.front().copied().or_else(lowest)
+        self.whole.front().copied().or_else(|| self.lowest_unwritten())
+    }
+
+    /// The entry that everything else may come to wait for.
+    pub fn lowest_unwritten(&self) -> Option<EntryIndex> {
+        (self.lowest_unwritten < self.written.len()).then(|| EntryIndex(self.lowest_unwritten as u32))
     }
 
     /// The head's part is begun, or it leaves none.
