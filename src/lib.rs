@@ -4,3 +4,5 @@
 pub mod types;
 
 pub mod error;
+
+pub mod auth;
