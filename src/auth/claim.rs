@@ -81,7 +81,10 @@ impl<'a> Claim<'a> {
                 ));
             }
             _ => {
-                return Err(Error::new(Kind::InvalidArgument, format!("The authorization type is not supported; use {ALGORITHM}.")));
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    format!("The authorization type is not supported; use {ALGORITHM}."),
+                ));
             }
         }
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);

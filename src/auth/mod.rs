@@ -6,7 +6,10 @@
 
 pub mod action;
 mod authenticator;
+mod body;
 mod canonical;
+mod checksum;
+mod chunked;
 mod claim;
 mod copy_source;
 pub mod delete;
@@ -18,6 +21,7 @@ use std::sync::Arc;
 
 pub use action::{Permission, permissions};
 pub use authenticator::{Authenticator, SKEW_SECONDS_MAX};
+pub use body::{BodyError, Verdict, VerifiedBody};
 pub use claim::{EXPIRES_SECONDS_MAX, strip_auth_query};
 pub use copy_source::CopySource;
 pub use policy::Policy;
