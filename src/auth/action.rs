@@ -220,7 +220,9 @@ pub fn permissions(method: &Method, target: &S3Target, query: &str, headers: &He
         _ => &[],
     };
     let also = also.iter().filter(|(header, _)| header.is_empty() || asks(header)).map(|(_, action)| *action);
-    let bypass = asks("x-amz-bypass-governance-retention").then_some("s3:BypassGovernanceRetention");
+    // A list of deletes is asked for it key by key.
+    let bypasses = actions[0] != DELETE_OBJECTS && asks("x-amz-bypass-governance-retention");
+    let bypass = bypasses.then_some("s3:BypassGovernanceRetention");
     for action in also.chain(bypass).collect::<Vec<_>>() {
         if !actions.contains(&action) {
             actions.push(action);

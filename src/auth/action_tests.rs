@@ -156,6 +156,7 @@ fn headers_that_do_more_need_more() {
         actions("DELETE", "/b/k?versionId=v", &[("x-amz-bypass-governance-retention", "true")]),
         ["s3:DeleteObjectVersion", "s3:BypassGovernanceRetention"]
     );
+    assert_eq!(actions("POST", "/b?delete", &[("x-amz-bypass-governance-retention", "true")]), [DELETE_OBJECTS]);
     assert_eq!(actions("GET", "/b/k?attributes", &[]), ["s3:GetObjectAttributes", "s3:GetObject"]);
     assert_eq!(actions("GET", "/b/k?attributes&versionId=v", &[]), ["s3:GetObjectVersionAttributes", "s3:GetObjectVersion"]);
     assert_eq!(actions("DELETE", "/b/k?versionId=", &[]), ["s3:DeleteObject", "s3:DeleteObjectVersion"]);

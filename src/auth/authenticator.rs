@@ -118,6 +118,9 @@ impl Authenticator {
         if !claim.signs("host") {
             return Err(claim.malformed("the host header must be signed"));
         }
+        if claim.repeats_a_header() {
+            return Err(claim.malformed("a signed header is listed twice"));
+        }
         Ok(())
     }
 

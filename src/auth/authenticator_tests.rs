@@ -324,6 +324,7 @@ fn each_broken_header_is_named() {
         (good.replace("20130524", "20130525"), Kind::AuthorizationHeaderMalformed, "day"),
         (good.replace("aws4_request", "aws4"), Kind::AuthorizationHeaderMalformed, "Credential"),
         (good.replace("Credential=", "Cred="), Kind::AuthorizationHeaderMalformed, "Cred"),
+        (good.replace("host;", "host;x-amz-date;HOST;"), Kind::AuthorizationHeaderMalformed, "listed twice"),
         (good.replace("host;", ""), Kind::AuthorizationHeaderMalformed, "host"),
         (good.replace(&"0".repeat(64), "00"), Kind::AuthorizationHeaderMalformed, "Signature"),
         (good.replace(",SignedHeaders", ",Signature=0,SignedHeaders"), Kind::AuthorizationHeaderMalformed, "twice"),

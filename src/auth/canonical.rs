@@ -43,9 +43,12 @@ impl<'a> Canonical<'a> {
     pub(super) fn paths(&self) -> impl Iterator<Item = Cow<'a, str>> {
         let raw = self.path;
         let plain = raw.bytes().all(|b| is_unreserved(b) || b == b'/');
-        let recoded = if plain { Cow::Borrowed(raw) } else { Cow::Owned(recode_path(raw, false)) };
-        let others = (!plain).then(|| [Cow::Owned(recode_path(raw, true)), Cow::Borrowed(raw)]);
-        std::iter::once(recoded).chain(others.into_iter().flatten())
+        (0..if plain { 1 } else { 3 }).map(move |form| match form {
+            _ if plain => Cow::Borrowed(raw),
+            0 => Cow::Owned(recode_path(raw, false)),
+            1 => Cow::Owned(recode_path(raw, true)),
+            _ => Cow::Borrowed(raw),
+        })
     }
 
     /// The digest that goes into the string to sign.

@@ -167,6 +167,19 @@ impl<'a> Claim<'a> {
         self.signed_headers.split(';').any(|signed| signed.eq_ignore_ascii_case(name))
     }
 
+    /// Whether a name is listed twice. It would be hashed as often as it is listed, so a short list of one long header could
+    /// cost much memory before anybody is known to ask.
+    pub(super) fn repeats_a_header(&self) -> bool {
+        let names = self.signed_headers.split(';');
+        let sorted = names.clone().is_sorted_by(|a, b| a < b) && !self.signed_headers.bytes().any(|b| b.is_ascii_uppercase());
+        let repeats = || {
+            let mut names: Vec<_> = names.map(str::to_ascii_lowercase).collect();
+            names.sort_unstable();
+            names.windows(2).any(|pair| pair[0] == pair[1])
+        };
+        !sorted && repeats()
+    }
+
     /// The kind and the place to name where the scope is not ours.
     pub(super) fn malformed(&self, what: impl std::fmt::Display) -> Error {
         match self.presigned {

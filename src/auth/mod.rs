@@ -127,3 +127,27 @@ impl fmt::Debug for ChunkSeal {
         f.debug_struct("ChunkSeal").field("chunk_bytes_max", &self.chunk_bytes_max).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may(policy: Policy, action: &'static str) -> Result<()> {
+        let needed = [Permission { action, bucket: Some("b".into()), key: Some(b"k \xff".to_vec()) }];
+        Identity::new("n", "a", "s", None, policy).authorise(&needed)
+    }
+
+    #[test]
+    fn a_refusal_names_the_action_and_the_resource() {
+        may(Policy::read_only(), "s3:GetObject").expect("allowed");
+        let error = may(Policy::read_only(), "s3:PutObject").expect_err("denied");
+        assert_eq!(error.kind, Kind::AccessDenied);
+        assert!(error.message.contains("s3:PutObject") && error.message.contains("arn:aws:s3:::b/k"), "{error}");
+    }
+
+    #[test]
+    fn a_list_of_deletes_is_never_allowed_as_a_whole() {
+        let error = may(Policy::full_access(), action::DELETE_OBJECTS).expect_err("denied");
+        assert_eq!(error.kind, Kind::AccessDenied);
+    }
+}
