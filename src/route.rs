@@ -45,7 +45,8 @@ pub fn target(head: &Parts, domains: &[String]) -> Result<S3Target> {
         return Ok(S3Target::default());
     }
     let (bucket, raw_key) = rest.split_once('/').unwrap_or((rest, ""));
-    let bucket = String::from_utf8(percent_decode(bucket)).map_err(|_| Error::new(Kind::InvalidUri, "the bucket's name is not UTF-8"))?;
+    let bucket =
+        String::from_utf8(percent_decode(bucket)).map_err(|_| Error::new(Kind::InvalidUri, "the bucket's name is not UTF-8"))?;
     if bucket.is_empty() || bucket == "." || bucket == ".." || bucket.contains(['/', '?', '#']) {
         return Err(Error::new(Kind::InvalidUri, "the path does not begin with a bucket's name"));
     }

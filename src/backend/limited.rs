@@ -121,7 +121,7 @@ impl Limiter {
     }
 
     /// An answer came that was no plea to slow down: the limit creeps back.
-    pub fn answered(&self) {
+    pub fn answered(self: &Arc<Self>) {
         let mut state = self.lock();
         state.progressed_at = Instant::now();
         if state.limit < self.config.max as f64 {

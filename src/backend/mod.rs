@@ -12,7 +12,7 @@ pub use registry::{Backend, Registry};
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
@@ -29,6 +29,22 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// No bytes at all.
 pub fn empty_body() -> Body {
     Body::new(http_body_util::Empty::new().map_err(|never| match never {}))
+}
+
+/// The whole of a body that has at most `bytes_max` bytes.
+///
+/// # Errors
+/// The body's own, or that it is longer.
+pub async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap_or_default();
+        if bytes.len() + data.len() > bytes_max {
+            return Err(format!("the body has more than {bytes_max} bytes").into());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
 }
 
 /// One GetObject, by the store's name for the bucket.

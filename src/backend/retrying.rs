@@ -22,7 +22,7 @@ use rand::Rng;
 use super::limited::{Lane, Permit};
 use super::registry::Backend;
 use super::verdict::{Pin, Verdict, judge};
-use super::{Attempt, BackendErrorKind, Body, ReadAsk, empty_body};
+use super::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body};
 
 /// Bytes after which the deadline starts anew.
 const DEADLINE_STEP_BYTES: u64 = 1 << 20;
@@ -365,7 +365,5 @@ struct Judged {
 
 /// The S3 code in an error's body, if the body is an S3 error whose code is fit to be passed on.
 async fn error_code(body: Body) -> Option<String> {
-    let limited = http_body_util::Limited::new(body, ERROR_BODY_BYTES_MAX);
-    let bytes = limited.collect().await.ok()?.to_bytes();
-    super::s3::error_code(&bytes)
+    super::s3::error_code(&collect(body, ERROR_BODY_BYTES_MAX).await.ok()?)
 }

@@ -84,9 +84,9 @@ impl Pin {
     /// `length` is the length of its body and `range` its Content-Range, if it had one.
     pub fn of(ask: &ReadAsk, headers: &HeaderMap, length: u64, range: Option<&ContentRange>) -> Option<Self> {
         let etag = headers.get(header::ETAG).and_then(strong_etag).cloned();
-        let version = headers.get("x-amz-version-id").filter(|said| {
-            ask.version.as_deref().is_some_and(|named| named != "null" && named.as_bytes() == said.as_bytes())
-        });
+        let version = headers
+            .get("x-amz-version-id")
+            .filter(|said| ask.version.as_deref().is_some_and(|named| named != "null" && named.as_bytes() == said.as_bytes()));
         let (span, total) = range.map_or((0..length, length), |r| (r.span.clone(), r.total));
         (etag.is_some() || version.is_some()).then(|| Self { etag, version: version.cloned(), span, total })
     }

@@ -48,7 +48,10 @@ fn content_type(headers: &HeaderMap) -> Result<()> {
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "application/json" | "application/x-www-form-urlencoded" => Ok(()),
-        _ => Err(Error::new(Kind::UnsupportedMediaType, "the body of a BatchGet is application/json; Content-Type says something else")),
+        _ => Err(Error::new(
+            Kind::UnsupportedMediaType,
+            "the body of a BatchGet is application/json; Content-Type says something else",
+        )),
     }
 }
 
@@ -99,7 +102,14 @@ mod tests {
 
     #[test]
     fn accept_follows_rfc_9110() {
-        for accept in ["*/*", "multipart/*", "multipart/mixed", "text/html, */*;q=0.1", "Multipart/Mixed; q=0.5", "application/x-tar, multipart/mixed"] {
+        for accept in [
+            "*/*",
+            "multipart/*",
+            "multipart/mixed",
+            "text/html, */*;q=0.1",
+            "Multipart/Mixed; q=0.5",
+            "application/x-tar, multipart/mixed",
+        ] {
             assert_eq!(kind(&[("accept", accept)]), None, "{accept}");
         }
         for accept in ["application/x-tar", "application/json", "multipart/mixed;q=0, */*", "*/*;q=0", ""] {
@@ -121,7 +131,10 @@ mod tests {
     fn an_unwanted_amz_header_is_named() {
         let error = check(&head(&[("x-amz-acl", "private")])).expect_err("unwanted");
         assert!(error.kind == Kind::InvalidArgument && error.message.contains("x-amz-acl"), "{error}");
-        assert_eq!(kind(&[("x-amz-date", "d"), ("x-amz-checksum-crc32", "c"), ("x-amz-request-payer", "requester"), ("x-other", "1")]), None);
+        assert_eq!(
+            kind(&[("x-amz-date", "d"), ("x-amz-checksum-crc32", "c"), ("x-amz-request-payer", "requester"), ("x-other", "1")]),
+            None
+        );
     }
 
     #[test]

@@ -195,7 +195,10 @@ mod tests {
         ]);
         encoder.begin(&mut out, name(Some(&id)), StatusCode::OK, &from_store, 2);
         out.put_slice(b"hi");
-        let failed = FailedEntry { headers: headers(&[("content-range", "bytes */9"), ("content-type", "text/html")]), ..FailedEntry::ours(Kind::AccessDenied, "No.") };
+        let failed = FailedEntry {
+            headers: headers(&[("content-range", "bytes */9"), ("content-type", "text/html")]),
+            ..FailedEntry::ours(Kind::AccessDenied, "No.")
+        };
         let length = encoder.failed(&mut out, name(None), &failed);
         encoder.summary(&mut out, &Totals { entries: 2, ..Totals::default() });
         encoder.close(&mut out);

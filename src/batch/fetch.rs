@@ -171,7 +171,9 @@ impl Fetch {
                 Ok(Filled::Whole) => return Ok((Head { length: Some(body.len() as u64), ..head }, body)),
                 Ok(Filled::Full) if head.length.is_some() => return Ok((head, body)),
                 // Without a length it can be held whole or not at all.
-                Ok(Filled::Full) => return Err(FailedEntry::ours(Kind::BadGateway, "The store's answer has no length and does not fit.")),
+                Ok(Filled::Full) => {
+                    return Err(FailedEntry::ours(Kind::BadGateway, "The store's answer has no length and does not fit."));
+                }
                 Err(Failure::Unpinned) => {}
                 Err(failure) => return Err(FailedEntry::of(failure)),
             }

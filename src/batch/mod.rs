@@ -35,7 +35,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Authenticated, Payload, body::VerifiedBody};
+use crate::auth::{Authenticated, Payload, VerifiedBody};
 use crate::backend::retrying::RetryConfig;
 use crate::backend::{Backend, Body, BoxError};
 use crate::budget::Pool;
@@ -46,7 +46,7 @@ use crate::route::Routes;
 use crate::telemetry::Metrics;
 use crate::types::{ObjectKey, RequestId};
 use admission::{Admission, Admitted, Stalled};
-use body::{BatchBody, Chunk};
+use body::BatchBody;
 use driver::{Driver, Ending};
 use encode::Multipart;
 use fetch::Pools;
@@ -110,7 +110,8 @@ impl Batches {
             "KeyBytes": ObjectKey::BYTES_MAX,
             "IdBytes": request::ID_BYTES_MAX,
         });
-        let capabilities = json!({"Version": VERSION, "Formats": FORMATS, "Limits": limits, "Features": ["Order", "OnError", "Summary"]});
+        let capabilities =
+            json!({"Version": VERSION, "Formats": FORMATS, "Limits": limits, "Features": ["Order", "OnError", "Summary"]});
         serde_json::to_vec(&capabilities).expect("numbers and strings are JSON")
     }
 
@@ -136,7 +137,14 @@ impl Batches {
     }
 
     /// Starts the driver and returns the head of the answer with the body that it feeds.
-    fn start(&self, batch: BatchRequest, plan: Plan, admitted: Admitted, id: RequestId, cut: Option<CancellationToken>) -> Response<Body> {
+    fn start(
+        &self,
+        batch: BatchRequest,
+        plan: Plan,
+        admitted: Admitted,
+        id: RequestId,
+        cut: Option<CancellationToken>,
+    ) -> Response<Body> {
         let has_summary = batch.has_summary();
         let plan = Plan { entries: batch.entries, ..plan };
         let count = plan.entries.len();
@@ -169,7 +177,8 @@ impl Batches {
     /// The announced length of the request's body, within the limit.
     fn body_length(&self, headers: &HeaderMap) -> Result<u64> {
         let announced = ["x-amz-decoded-content-length", "content-length"].iter().find_map(|name| headers.get(*name));
-        let missing = || Error::new(Kind::MissingContentLength, "a BatchGet must announce the length of its body in Content-Length");
+        let missing =
+            || Error::new(Kind::MissingContentLength, "a BatchGet must announce the length of its body in Content-Length");
         let length = announced.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).ok_or_else(missing)?;
         let max = self.config.body_bytes_max;
         if length > max {
@@ -187,24 +196,18 @@ fn check_signing(ask: &Ask<'_>) -> Result<()> {
         if !ask.authenticated.payload_pinned {
             return denied("a presigned BatchGet must sign x-amz-content-sha256 with the hash of its body");
         }
-    } else if matches!(ask.authenticated.payload, Payload::Unsigned | Payload::UnsignedTrailer { .. }) && !ask.peer.secure {
+    } else if matches!(ask.authenticated.payload, Payload::Unsigned | Payload::UnsignedTrailer) && !ask.peer.secure {
         return denied("the body of a BatchGet must be signed (x-amz-content-sha256) unless the connection is TLS");
     }
     Ok(())
 }
 
 async fn read_verified(payload: Payload, headers: &HeaderMap, body: Body, length: u64) -> Result<Bytes> {
-    let (body, verdict) = VerifiedBody::new(payload, headers, body)?;
+    let (body, _) = VerifiedBody::new(payload, headers, body)?;
     let mut bytes = BytesMut::with_capacity(length as usize);
     let mut body = std::pin::pin!(body);
     while let Some(frame) = body.frame().await {
-        let data = match frame {
-            Ok(frame) => frame.into_data().unwrap_or_default(),
-            Err(error) => {
-                let failure = verdict.failure();
-                return Err(failure.unwrap_or_else(|| Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error)));
-            }
-        };
+        let data = frame.map_err(Error::from)?.into_data().unwrap_or_default();
         if (bytes.len() + data.len()) as u64 > length {
             return Err(Error::new(Kind::InvalidRequest, "the body is longer than it was announced"));
         }

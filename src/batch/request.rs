@@ -115,7 +115,9 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
     let too_many = Cell::new(false);
     let seed = Entries { max: entries_max, url_bucket, too_many: &too_many };
     let entries = seed.deserialize(&mut serde_json::Deserializer::from_str(objects.get())).map_err(|e| match too_many.get() {
-        true => Error::new(Kind::EntityTooLarge, format!("`Objects` has more entries than the limit of {entries_max} (Limits.Entries)")),
+        true => {
+            Error::new(Kind::EntityTooLarge, format!("`Objects` has more entries than the limit of {entries_max} (Limits.Entries)"))
+        }
         false => invalid(without_position(&e)),
     })?;
     if entries.is_empty() {
@@ -175,7 +177,8 @@ impl<'de> Visitor<'de> for Entries<'_> {
 
 fn entry(raw: RawEntry, url_bucket: bool) -> std::result::Result<Entry, String> {
     let key = raw.key.ok_or("Key is missing")?;
-    let key = ObjectKey::new(&key).ok_or_else(|| format!("Key has {} bytes; it must have 1 to {}", key.len(), ObjectKey::BYTES_MAX))?;
+    let key =
+        ObjectKey::new(&key).ok_or_else(|| format!("Key has {} bytes; it must have 1 to {}", key.len(), ObjectKey::BYTES_MAX))?;
     let bucket = match raw.bucket {
         Some(name) => Some(BucketName::new(&name).ok_or("Bucket must be 1 to 255 of [A-Za-z0-9._-], and not `.` or `..`")?),
         None if url_bucket => None,
@@ -191,7 +194,8 @@ fn entry(raw: RawEntry, url_bucket: bool) -> std::result::Result<Entry, String> 
     Ok(Entry { key, bucket, options: (!plain).then(|| Box::new(options)) })
 }
 
-const RANGE: &str = "Range must be one of `bytes=a-b` (a <= b), `bytes=a-`, `bytes=-n` (n >= 1), with at most 19 digits and no spaces";
+const RANGE: &str =
+    "Range must be one of `bytes=a-b` (a <= b), `bytes=a-`, `bytes=-n` (n >= 1), with at most 19 digits and no spaces";
 
 fn visible(text: String, member: &str, max: usize, spaces: bool) -> std::result::Result<String, String> {
     let fit = (1..=max).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() || (spaces && b == b' '));

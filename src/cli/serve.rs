@@ -129,7 +129,8 @@ async fn serve(settings: &Settings, out: &mut dyn Write) -> io::Result<u8> {
 fn first_identity() -> IdentityConfig {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut random = StdRng::try_from_rng(&mut OsRng).expect("the system has randomness");
-    let mut text = |length: usize| (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect::<String>();
+    let mut text =
+        |length: usize| (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect::<String>();
     IdentityConfig {
         name: "first".to_owned(),
         access_key: text(20),

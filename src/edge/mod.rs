@@ -181,15 +181,17 @@ impl Drop for AccessLine {
         if self.wanted {
             tracing::info!(
                 target: "batchgate::access",
-                request.id = %self.id,
-                http.method = self.facts.method.as_str(),
-                http.path = self.facts.path,
-                http.status = self.status,
-                operation = self.operation,
-                identity = self.identity.as_deref().unwrap_or("-"),
-                bytes = self.bytes,
-                whole = self.whole,
-                elapsed.ms = (seconds * 1000.0) as u64,
+                {
+                    request.id = %self.id,
+                    http.method = self.facts.method.as_str(),
+                    http.path = self.facts.path,
+                    http.status = self.status,
+                    operation = self.operation,
+                    identity = self.identity.as_deref().unwrap_or("-"),
+                    bytes = self.bytes,
+                    whole = self.whole,
+                    elapsed.ms = (seconds * 1000.0) as u64
+                },
                 "request"
             );
         }

@@ -10,7 +10,8 @@ const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "tran
 const PROXY_PREFIX: &str = "proxy-";
 
 /// What a request carries for us alone. `expect` has been answered by us; `date` may be part of the client's signature.
-const OF_OUR_CLIENT: &[&str] = &["authorization", "date", "expect", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
+const OF_OUR_CLIENT: &[&str] =
+    &["authorization", "date", "expect", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
 
 /// Removes the headers of one connection.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn what_was_signed_for_us_is_not_shown_to_the_backend() {
-        let mut headers = map(&[("authorization", "a"), ("x-amz-date", "d"), ("host", "h"), ("x-amz-meta-a", "v"), ("range", "bytes=0-1")]);
+        let mut headers =
+            map(&[("authorization", "a"), ("x-amz-date", "d"), ("host", "h"), ("x-amz-meta-a", "v"), ("range", "bytes=0-1")]);
         strip_request(&mut headers);
         assert_eq!(names(&headers), ["range", "x-amz-meta-a"]);
     }

@@ -98,7 +98,8 @@ impl Passthrough {
             Some(query) => format!("{path}?{query}"),
             None => path,
         };
-        let path = PathAndQuery::try_from(path).map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
+        let path = PathAndQuery::try_from(path)
+            .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
         Ok(Route { backend: Arc::clone(backend), path })
     }
 
@@ -126,7 +127,14 @@ impl Passthrough {
     }
 
     /// Sends the request once. The permit waits inside the answer's body.
-    async fn send(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body, verdict: &Verdict) -> Result<Response<Body>> {
+    async fn send(
+        &self,
+        ask: &Ask<'_>,
+        route: &Route,
+        headers: HeaderMap,
+        body: Body,
+        verdict: &Verdict,
+    ) -> Result<Response<Body>> {
         let backend = &route.backend;
         let moved = Moved::default();
         let (permit, body) = if http_body::Body::is_end_stream(&body) {
@@ -184,7 +192,11 @@ impl Passthrough {
     async fn finish(&self, ask: &Ask<'_>, route: Route, mut response: Response<Body>) -> Result<Response<Body>> {
         let status = response.status();
         if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
-            tracing::warn!(backend = route.backend.name, status = status.as_u16(), "backend redirects; check its endpoint and region");
+            tracing::warn!(
+                backend = route.backend.name,
+                status = status.as_u16(),
+                "backend redirects; check its endpoint and region"
+            );
             return Err(Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed"));
         }
         headers::strip_hop_by_hop(response.headers_mut());
@@ -230,7 +242,7 @@ impl Passthrough {
             return Ok(response);
         }
         let (mut head, body) = response.into_parts();
-        let merged = judged.merge(&rewrite::collect(body, DELETE_BODY_BYTES_MAX).await?)?;
+        let merged = judged.merge(&rewrite::whole(body, DELETE_BODY_BYTES_MAX).await?)?;
         head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(merged.len()));
         Ok(Response::from_parts(head, Body::new(Full::new(merged).map_err(|never| match never {}))))
     }

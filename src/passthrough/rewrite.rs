@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 
-use crate::backend::Body;
+use crate::backend::{Body, collect};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
 use crate::types::query_pairs;
@@ -21,7 +21,7 @@ pub fn names_location(method: &Method, query: &str) -> bool {
 /// The answer with `url` for what its `<Location>` says.
 pub async fn location(response: Response<Body>, url: &str) -> Result<Response<Body>> {
     let (mut head, body) = response.into_parts();
-    let bytes = collect(body, ANSWER_BYTES_MAX).await?;
+    let bytes = whole(body, ANSWER_BYTES_MAX).await?;
     let bytes = replace_location(&bytes, url);
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     Ok(Response::from_parts(head, Body::new(Full::new(bytes).map_err(|never| match never {}))))
@@ -41,10 +41,10 @@ fn replace_location(body: &Bytes, url: &str) -> Bytes {
 }
 
 /// The whole of a bounded answer.
-pub async fn collect(body: Body, bytes_max: usize) -> Result<Bytes> {
-    let collected = Limited::new(body, bytes_max).collect().await;
-    let broken = |e| Error::new(Kind::BadGateway, "the store's answer broke off or is too long; the outcome is unknown").with_source(e);
-    Ok(collected.map_err(broken)?.to_bytes())
+pub async fn whole(body: Body, bytes_max: usize) -> Result<Bytes> {
+    let broken =
+        |e| Error::new(Kind::BadGateway, "the store's answer broke off or is too long; the outcome is unknown").with_source(e);
+    collect(body, bytes_max).await.map_err(broken)
 }
 
 /// `x-amz-copy-source` with the bucket's name at the backend.

@@ -116,7 +116,17 @@ impl Framed {
         let last = if rest > 0 { chunk(rest) } else { 0 };
         let end = 3 + trailer.as_str().len() as u64 + 1 + value_length + 4;
         let encoded_length = whole + last + end;
-        Ok(Self { inner, verdict, trailer, encoded_length, unannounced: length, owed: 0, begun: false, left: Bytes::new(), ended: false })
+        Ok(Self {
+            inner,
+            verdict,
+            trailer,
+            encoded_length,
+            unannounced: length,
+            owed: 0,
+            begun: false,
+            left: Bytes::new(),
+            ended: false,
+        })
     }
 
     /// Frames as much of `left` as one chunk takes.

@@ -3,7 +3,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 /// Seconds from half a millisecond to five minutes: the span between a cached read and the longest timeout.
@@ -80,13 +81,21 @@ impl Metrics {
         let registry = Registry::new();
         let m = Self {
             requests_total: counters("batchgate_edge_requests_total", "answers by operation and status", &["operation", "status"]),
-            request_seconds: histograms("batchgate_edge_request_seconds", "seconds from request head to the answer's last byte", &["operation"]),
+            request_seconds: histograms(
+                "batchgate_edge_request_seconds",
+                "seconds from request head to the answer's last byte",
+                &["operation"],
+            ),
             requests_in_flight: gauge("batchgate_edge_requests_in_flight", "requests whose answer has not ended"),
             requests_max: gauge("batchgate_edge_requests_max", "most requests in flight"),
             refused_total: counters("batchgate_edge_refused_total", "requests refused by a budget, by reason", &["reason"]),
             connections: gauge("batchgate_edge_connections", "open client connections"),
             connections_max: gauge("batchgate_edge_connections_max", "most open client connections"),
-            connections_cut_total: counters("batchgate_edge_connections_cut_total", "client connections ended by a limit", &["reason"]),
+            connections_cut_total: counters(
+                "batchgate_edge_connections_cut_total",
+                "client connections ended by a limit",
+                &["reason"],
+            ),
             batch_in_flight: gauge("batchgate_batch_in_flight", "batches admitted and not ended"),
             batches_total: counters("batchgate_batch_batches_total", "ended batches by outcome", &["outcome"]),
             entries_total: counters("batchgate_batch_entries_total", "ended entries by outcome", &["outcome"]),
@@ -96,8 +105,16 @@ impl Metrics {
             memory_max_bytes: gauges("batchgate_memory_max_bytes", "most bytes reserved", &["share"]),
             permits_in_use: gauges("batchgate_backend_permits_in_use", "reads and requests that wait for a backend", &["backend"]),
             permits_limit: float_gauges("batchgate_backend_permits_limit", "adaptive limit of permits in use", &["backend"]),
-            attempts_total: counters("batchgate_backend_attempts_total", "requests to a backend by outcome", &["backend", "outcome"]),
-            attempt_seconds: histograms("batchgate_backend_attempt_seconds", "seconds to the head of a backend's answer", &["backend"]),
+            attempts_total: counters(
+                "batchgate_backend_attempts_total",
+                "requests to a backend by outcome",
+                &["backend", "outcome"],
+            ),
+            attempt_seconds: histograms(
+                "batchgate_backend_attempt_seconds",
+                "seconds to the head of a backend's answer",
+                &["backend"],
+            ),
             retries_total: counters("batchgate_backend_retries_total", "reads tried anew or resumed", &["backend"]),
             credentials_expiry: float_gauges(
                 "batchgate_credentials_expiry_timestamp_seconds",

@@ -8,7 +8,6 @@ pub mod sign;
 
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
@@ -55,7 +54,8 @@ impl S3Store {
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
-        let credentials = self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::Unreachable, source })?;
+        let credentials =
+            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::Unreachable, source })?;
         let method = request.method().clone();
         self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
         *request.uri_mut() =
@@ -154,18 +154,20 @@ const CODE_BYTES_MAX: usize = 64;
 
 /// The `Code` of an S3 `<Error>` document, if it is one and the code is fit to be passed on.
 pub fn error_code(body: &[u8]) -> Option<String> {
-    let mut reader = quick_xml::Reader::from_reader(body);
-    let mut path: Vec<Bytes> = Vec::new();
+    use quick_xml::events::Event;
+    let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
+    let mut path: Vec<String> = Vec::new();
     loop {
         match reader.read_event().ok()? {
-            quick_xml::events::Event::Start(tag) => path.push(Bytes::copy_from_slice(tag.local_name().as_ref())),
-            quick_xml::events::Event::End(_) => drop(path.pop()),
-            quick_xml::events::Event::Text(text) if path.len() == 2 && path[0] == "Error" && path[1] == "Code" => {
-                let code = std::str::from_utf8(&text).ok()?.trim();
-                let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+            Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
+            Event::End(_) => drop(path.pop()),
+            Event::Text(text) if path == ["Error", "Code"] => {
+                let code = text.trim();
+                let fit =
+                    (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
                 return fit.then(|| code.to_owned());
             }
-            quick_xml::events::Event::Eof => return None,
+            Event::Eof => return None,
             _ => {}
         }
     }

@@ -206,10 +206,7 @@ mod tests {
 
     #[test]
     fn signatures_equal_the_documented_examples() {
-        assert_eq!(
-            signature("/?lifecycle", &[], Method::GET),
-            "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
-        );
+        assert_eq!(signature("/?lifecycle", &[], Method::GET), "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543");
         assert_eq!(
             signature("/?max-keys=2&prefix=J", &[], Method::GET),
             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"
