@@ -4,3 +4,23 @@
 pub mod types;
 
 pub mod error;
+
+pub mod budget;
+pub mod config;
+pub mod peer;
+pub mod stall;
+pub mod telemetry;
+
+pub mod backend;
+
+pub mod auth;
+pub mod route;
+
+pub mod batch;
+pub mod passthrough;
+
+pub mod edge;
+
+pub mod app;
+
+pub mod cli;

@@ -69,7 +69,13 @@ mod tests {
 
     #[test]
     fn values_are_escaped_and_absent_members_left_out() {
-        let text = render(&ErrorDocument { code: "NoSuchKey", message: "a < b & c", key: Some("\u{1}\r\n>"), request_id: "r", ..Default::default() });
+        let text = render(&ErrorDocument {
+            code: "NoSuchKey",
+            message: "a < b & c",
+            key: Some("\u{1}\r\n>"),
+            request_id: "r",
+            ..Default::default()
+        });
         assert_eq!(
             text,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchKey</Code><Message>a &lt; b &amp; c</Message>\

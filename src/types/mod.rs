@@ -9,7 +9,7 @@ mod target;
 pub use etag::strong_etag;
 pub use name::{BucketName, ObjectKey};
 pub use range::{ByteRange, ContentRange, ParseRangeError};
-pub use target::{S3Target, query_pairs, percent_decode};
+pub use target::{S3Target, percent_decode, query_pairs};
 
 use std::fmt;
 use std::time::SystemTime;

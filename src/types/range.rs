@@ -111,8 +111,20 @@ mod tests {
             assert_eq!(ByteRange::parse(text).expect(text).to_string(), text);
         }
         for text in [
-            "", "bytes=", "bytes=-", "bytes=-0", "bytes=2-1", "bytes=0-1,3-4", "bytes= 0-1", "Bytes=0-1", "bytes=0 -1", "items=0-1",
-            "bytes=+1-2", "bytes=00000000000000000001-", "bytes=1-2-3", "0-1",
+            "",
+            "bytes=",
+            "bytes=-",
+            "bytes=-0",
+            "bytes=2-1",
+            "bytes=0-1,3-4",
+            "bytes= 0-1",
+            "Bytes=0-1",
+            "bytes=0 -1",
+            "items=0-1",
+            "bytes=+1-2",
+            "bytes=00000000000000000001-",
+            "bytes=1-2-3",
+            "0-1",
         ] {
             assert_eq!(ByteRange::parse(text), Err(ParseRangeError), "{text}");
         }

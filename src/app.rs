@@ -1,0 +1,284 @@
+//! The composition root: the one place where settings become parts and parts meet. [`build`] is inert, [`App::spawn`] starts
+//! what must run, [`Running::finish`] ends it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use http::request::Parts;
+use http::{HeaderValue, Response, Uri, header};
+use http_body_util::{BodyExt, Full};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::auth::{Authenticator, Identity, Policy};
+use crate::backend::limited::{LimitConfig, Limiter};
+use crate::backend::s3::credentials::{Credentials, KeyPair};
+use crate::backend::s3::{S3Store, connect, sign::Signer};
+use crate::backend::{Backend, Body, BoxError, Registry};
+use crate::batch::admission::{Admission, heads_share};
+use crate::batch::{self, Batches};
+use crate::budget::Pool;
+use crate::config::{BackendConfig, CredentialsConfig, IdentityConfig, PolicySource, Settings, TailConfig};
+use crate::edge::admin::Admin;
+use crate::edge::listener::{ListenerConfig, Server, Shutdown, tls_acceptor};
+use crate::edge::{Edge, EdgeConfig, Handled, Handler};
+use crate::error::Result;
+use crate::passthrough::{self, Passthrough};
+use crate::peer::Peer;
+use crate::route::{self, Routes, Verb};
+use crate::stall::StallWatch;
+use crate::telemetry::Metrics;
+use crate::types::{RequestId, S3Target};
+
+/// Wall-clock time of the system, for signatures.
+#[expect(clippy::disallowed_methods, reason = "the composition root is where the world comes in")]
+pub fn system_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// A gateway that is put together and does not run yet.
+pub struct App {
+    server: Arc<Server<Gateway>>,
+    admin: Arc<Admin>,
+    stalls: Arc<StallWatch>,
+    shutdown: Shutdown,
+    listen: Vec<SocketAddr>,
+    admin_listen: SocketAddr,
+    secure: bool,
+    drain_lead: Duration,
+    drain_deadline: Duration,
+}
+
+/// Decides what kind of request it is and hands it to whoever answers such.
+struct Gateway {
+    authenticator: Authenticator,
+    domains: Vec<String>,
+    batches: Batches,
+    passthrough: Passthrough,
+}
+
+/// Puts a gateway together. Fails if a certificate cannot be read or a policy is wrong; sends nothing and listens nowhere.
+pub async fn build(settings: &Settings, shown: String) -> std::result::Result<App, BoxError> {
+    let metrics = Metrics::new();
+    let stalls = Arc::new(StallWatch::default());
+    let shutdown = Shutdown::default();
+    let mut registry = Registry::default();
+    for config in &settings.backends {
+        registry.insert(backend(config, &settings.tail, &metrics).await?);
+    }
+    let routes = Arc::new(routes(settings, &registry)?);
+    let memory = |share: &str, bytes: u64| {
+        metrics.memory_max_bytes.with_label_values(&[share]).set(bytes as i64);
+        Pool::new(bytes, Some(metrics.memory_reserved_bytes.with_label_values(&[share])))
+    };
+    let heads = heads_share(settings.server.memory_bytes_max);
+    let ahead = memory("window", settings.server.memory_bytes_max - heads);
+    let admission = Arc::new(Admission::new(memory("heads", heads), ahead.clone(), settings.batch.entry_bytes));
+    let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
+    let server = &settings.server;
+    let gateway = Gateway {
+        authenticator: Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock),
+        domains: server.domains.clone(),
+        batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
+        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead),
+    };
+    let edge = EdgeConfig {
+        requests_max: server.requests_max,
+        body_idle_timeout: server.body_idle_timeout,
+        client_stall: settings.batch.client_stall,
+        access_log: settings.log.access,
+    };
+    let listener = ListenerConfig {
+        connections_max: server.connections_max,
+        header_timeout: server.header_timeout,
+        idle_timeout: server.idle_timeout,
+        write_timeout: settings.batch.client_stall,
+    };
+    let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
+    let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
+    let admin = Admin { metrics, settings: shown, draining: shutdown.drain.child_token() };
+    Ok(App {
+        secure: tls.is_some(),
+        server: Server::new(edge, listener, tls, shutdown.clone()),
+        admin: Arc::new(admin),
+        stalls,
+        shutdown,
+        listen: server.listen.clone(),
+        admin_listen: settings.admin.listen,
+        drain_lead: server.drain_lead,
+        drain_deadline: server.drain_deadline,
+    })
+}
+
+async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -> std::result::Result<Backend, BoxError> {
+    let endpoint: Uri = config.endpoint.parse()?;
+    let (Some(scheme), Some(authority)) = (endpoint.scheme(), endpoint.authority()) else {
+        return Err(format!("the endpoint of backend {} is no URL", config.name).into());
+    };
+    let metrics = metrics.backend(&config.name);
+    let credentials = match &config.credentials {
+        CredentialsConfig::Chain => Credentials::chain(system_clock, metrics.credentials_expiry.clone()).await,
+        CredentialsConfig::Static { access_key, secret_key, session_token } => {
+            let token = session_token.as_ref().map(|token| token.expose());
+            Credentials::Static(Arc::new(KeyPair::new(access_key, secret_key.expose(), token)?))
+        }
+    };
+    let https = scheme == &http::uri::Scheme::HTTPS;
+    let store = S3Store {
+        client: connect::client(config.connect_timeout, config.concurrency, https, config.ca_file.as_deref())?,
+        scheme: scheme.clone(),
+        authority: authority.clone(),
+        addressing: config.addressing,
+        credentials,
+        signer: Signer::new(&config.region),
+        now: system_clock,
+        metrics: metrics.clone(),
+    };
+    let limit = LimitConfig { max: config.concurrency, min: config.concurrency_min, plain_share: tail.plain_share };
+    Ok(Backend {
+        name: config.name.clone(),
+        store: Box::new(store),
+        limiter: Limiter::new(limit, metrics.clone()),
+        metrics,
+        attempt_timeout: config.attempt_timeout,
+        response_timeout: config.response_timeout,
+        random: Mutex::new(random()),
+    })
+}
+
+fn routes(settings: &Settings, registry: &Registry) -> std::result::Result<Routes<Arc<Backend>>, BoxError> {
+    let mut routes = Routes::default();
+    for route in &settings.routes {
+        let backend = registry.get(&route.backend).ok_or_else(|| format!("no backend is called {}", route.backend))?;
+        routes.push(&route.bucket, Arc::clone(backend), route.rename.clone());
+    }
+    Ok(routes)
+}
+
+fn identity(config: &IdentityConfig) -> std::result::Result<Identity, BoxError> {
+    let policy = match &config.policy {
+        PolicySource::None => Policy::none(),
+        PolicySource::ReadOnly => Policy::read_only(),
+        PolicySource::FullAccess => Policy::full_access(),
+        PolicySource::Document(text) => Policy::parse(text)?,
+    };
+    let token = config.session_token.as_ref().map(|token| token.expose().to_owned());
+    Ok(Identity::new(&config.name, &config.access_key, config.secret_key.expose(), token, policy))
+}
+
+fn random() -> SmallRng {
+    SmallRng::from_os_rng()
+}
+
+impl Handler for Gateway {
+    async fn handle(&self, head: Parts, body: Body, peer: Peer, id: RequestId) -> Handled {
+        let mut handled = Handled { operation: "none", identity: None, result: Ok(Response::new(crate::backend::empty_body())) };
+        handled.result = self.answer(&head, body, &peer, id, &mut handled).await;
+        handled
+    }
+}
+
+impl Gateway {
+    async fn answer(&self, head: &Parts, body: Body, peer: &Peer, id: RequestId, seen: &mut Handled) -> Result<Response<Body>> {
+        let target: S3Target = route::target(head, &self.domains)?;
+        let verb = route::verb(&head.method, &target, head.uri.query().unwrap_or_default());
+        seen.operation = match verb {
+            Verb::BatchGet => "batch",
+            Verb::Capabilities => "capabilities",
+            Verb::Passthrough => "passthrough",
+        };
+        let authenticated = self.authenticator.authenticate(head)?;
+        seen.identity = Some(authenticated.identity.name.clone());
+        match verb {
+            Verb::BatchGet => {
+                let ask = batch::Ask { head, bucket: target.bucket.as_deref(), authenticated, peer, request_id: id };
+                self.batches.answer(ask, body).await
+            }
+            Verb::Capabilities => Ok(json(self.batches.capabilities())),
+            Verb::Passthrough => {
+                let ask = passthrough::Ask { head, target: &target, authenticated, secure: peer.secure };
+                self.passthrough.answer(ask, body).await
+            }
+        }
+    }
+}
+
+fn json(body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::from(body).map_err(|never| match never {})));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A gateway that runs.
+pub struct Running {
+    /// The real addresses of the S3 port.
+    pub listening: Vec<SocketAddr>,
+    /// The real address of the admin port.
+    pub admin: SocketAddr,
+    /// Whether the S3 port speaks TLS.
+    pub secure: bool,
+    server: Arc<Server<Gateway>>,
+    shutdown: Shutdown,
+    drain_lead: Duration,
+    drain_deadline: Duration,
+    tasks: JoinSet<()>,
+}
+
+impl App {
+    /// Binds every port, then starts to accept on all of them.
+    pub async fn spawn(self) -> io::Result<Running> {
+        let bind = async |address: SocketAddr| {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
+            TcpListener::bind(address).await.map_err(named)
+        };
+        let mut listeners = Vec::new();
+        for address in &self.listen {
+            listeners.push(bind(*address).await?);
+        }
+        let admin = bind(self.admin_listen).await?;
+        let listening = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+        let admin_address = admin.local_addr()?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.stalls.run());
+        tasks.spawn(self.admin.serve(admin));
+        for listener in listeners {
+            tasks.spawn(Arc::clone(&self.server).accept(listener));
+        }
+        Ok(Running {
+            listening,
+            admin: admin_address,
+            secure: self.secure,
+            server: self.server,
+            shutdown: self.shutdown,
+            drain_lead: self.drain_lead,
+            drain_deadline: self.drain_deadline,
+            tasks,
+        })
+    }
+}
+
+impl Running {
+    /// Lets what is under way finish, to a hard deadline, and breaks what then remains. `hurry` ends the waiting early.
+    pub async fn finish(mut self, hurry: impl Future<Output = ()>) {
+        let Shutdown { drain, abort } = self.shutdown.clone();
+        let waited = async {
+            tokio::time::sleep(self.drain_lead).await;
+            drain.cancel();
+            if tokio::time::timeout(self.drain_deadline, self.server.drained()).await.is_err() {
+                tracing::warn!("drain deadline passed; what remains is broken off");
+            }
+        };
+        tokio::select! {
+            () = waited => {}
+            () = hurry => {}
+        }
+        drain.cancel();
+        abort.cancel();
+        self.server.drained().await;
+        self.tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,258 @@
+//! Who is asking. The untouched head of a request enters, before anything was added to it or taken from it; the identity that
+//! signed it and the rules for its body leave. The body is not read here, so that a refusal costs the client no upload. Every
+//! `x-amz-*` header must be covered by the signature, because it would be signed anew, with more power, on its way to a backend.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use http::request::Parts;
+use lru::LruCache;
+use s3s_sigv4::{AmzContentSha256, calculate_signature_with_key, derive_signing_key};
+use subtle::ConstantTimeEq;
+
+use super::canonical::{Canonical, host, single};
+use super::claim::{Claim, Presigned, parse_hex32};
+use super::{Authenticated, ChunkSeal, Identity, Payload};
+use crate::error::{Error, Kind, Result};
+use crate::types::WallClock;
+
+/// How far the client's clock may be from ours, in seconds: S3's fifteen minutes.
+pub const SKEW_SECONDS_MAX: i64 = 15 * 60;
+
+/// Derived keys that are remembered: one for each identity and day in use, far more than a gateway has.
+const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
+
+/// Verifies signatures for a fixed set of identities; shared by all requests.
+pub struct Authenticator {
+    identities: HashMap<String, (usize, Arc<Identity>)>,
+    region: String,
+    chunk_bytes_max: u64,
+    now: WallClock,
+    /// Deriving a key costs four HMACs, more than the verification itself.
+    keys: Mutex<LruCache<(usize, String), [u8; 32]>>,
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator").field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+impl Authenticator {
+    /// Serves `identities` in `region`; a signature for another region is refused, as on S3. `chunk_bytes_max` bounds a signed
+    /// chunk of an upload, in bytes.
+    ///
+    /// # Hidden contract
+    /// Access keys are unique; of two identities with one key the later would win.
+    pub fn new(identities: Vec<Identity>, region: &str, chunk_bytes_max: u64, now: WallClock) -> Self {
+        let identities = identities.into_iter().enumerate();
+        Self {
+            identities: identities.map(|(index, identity)| (identity.access_key.clone(), (index, Arc::new(identity)))).collect(),
+            region: region.to_owned(),
+            chunk_bytes_max,
+            now,
+            keys: Mutex::new(LruCache::new(SIGNING_KEYS_MAX)),
+        }
+    }
+
+    /// Finds out who signed `head`.
+    ///
+    /// # Errors
+    /// S3's own codes: `AccessDenied` (anonymous, expired, unsigned `x-amz-*`), `AuthorizationHeaderMalformed`,
+    /// `AuthorizationQueryParametersError`, `InvalidAccessKeyId`, `InvalidArgument`, `InvalidRequest`, `InvalidToken`,
+    /// `NotImplemented`, `RequestTimeTooSkewed`, `SignatureDoesNotMatch`.
+    pub fn authenticate(&self, head: &Parts) -> Result<Authenticated> {
+        let claim = Claim::read(head)?;
+        self.check_scope(&claim)?;
+        self.check_time(&claim)?;
+        let Some((index, identity)) = self.identities.get(claim.access_key.as_ref()) else {
+            return Err(Error::new(Kind::InvalidAccessKeyId, "The access key is not known here."));
+        };
+        let declared = Declared::of(head, &claim)?;
+        check_headers_signed(head, &claim)?;
+        let key = self.signing_key(*index, identity, &claim);
+        let signature = verify(head, &claim, &declared, &key)?;
+        check_token(identity, &claim)?;
+        let seal = || ChunkSeal {
+            key,
+            previous: signature,
+            scope: format!("{}\n{}/{}/s3/aws4_request\n", claim.stamp, claim.day, claim.region),
+            chunk_bytes_max: self.chunk_bytes_max,
+        };
+        let payload = match declared.kind {
+            AmzContentSha256::SingleChunk(sha256) => Payload::Signed { sha256 },
+            AmzContentSha256::UnsignedPayload => Payload::Unsigned,
+            AmzContentSha256::StreamingUnsignedPayloadTrailer => Payload::UnsignedTrailer,
+            AmzContentSha256::StreamingAws4HmacSha256Payload => Payload::SignedChunks(seal()),
+            AmzContentSha256::StreamingAws4HmacSha256PayloadTrailer => Payload::SignedChunksTrailer(seal()),
+            AmzContentSha256::StreamingAws4EcdsaP256Sha256Payload
+            | AmzContentSha256::StreamingAws4EcdsaP256Sha256PayloadTrailer => {
+                return Err(Error::new(Kind::NotImplemented, "AWS4-ECDSA-P256-SHA256 is not implemented; use AWS4-HMAC-SHA256."));
+            }
+        };
+        let covers_body = !matches!(payload, Payload::Unsigned | Payload::UnsignedTrailer);
+        Ok(Authenticated {
+            identity: Arc::clone(identity),
+            payload,
+            payload_pinned: covers_body && declared.signed,
+            presigned: claim.presigned.is_some(),
+            signed_headers: claim.signed_headers.into_owned(),
+        })
+    }
+
+    fn check_scope(&self, claim: &Claim<'_>) -> Result<()> {
+        if claim.service != "s3" {
+            return Err(claim.malformed(format_args!("the service {:?} is wrong; expecting 's3'", claim.service)));
+        }
+        if claim.region != self.region {
+            return Err(claim.malformed(format_args!("the region '{}' is wrong; expecting '{}'", claim.region, self.region)));
+        }
+        if !claim.stamp.starts_with(&claim.day) {
+            return Err(claim.malformed(format_args!("the day {} is not that of the request's date {}", claim.day, claim.stamp)));
+        }
+        if !claim.signs("host") {
+            return Err(claim.malformed("the host header must be signed"));
+        }
+        if claim.repeats_a_header() {
+            return Err(claim.malformed("a signed header is listed twice"));
+        }
+        Ok(())
+    }
+
+    fn check_time(&self, claim: &Claim<'_>) -> Result<()> {
+        let now = (self.now)().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(claim.seconds);
+        match &claim.presigned {
+            None if age.abs() > SKEW_SECONDS_MAX => {
+                Err(Error::new(Kind::RequestTimeTooSkewed, "The request's time is more than 15 minutes away from the server's."))
+            }
+            Some(_) if age < -SKEW_SECONDS_MAX => Err(Error::new(Kind::AccessDenied, "Request is not valid yet")),
+            Some(Presigned { expires, .. }) if age > i64::try_from(*expires).unwrap_or(i64::MAX) => {
+                Err(Error::new(Kind::AccessDenied, "Request has expired"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn signing_key(&self, index: usize, identity: &Identity, claim: &Claim<'_>) -> [u8; 32] {
+        // A poisoned cache is still a cache: its entries are written whole.
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        *keys.get_or_insert((index, claim.day.clone()), || {
+            derive_signing_key(identity.secret_key.as_bytes(), &claim.date, &self.region, "s3")
+        })
+    }
+}
+
+/// What a request says about its body, and the lines that may stand for it in the canonical request.
+struct Declared<'a> {
+    kind: AmzContentSha256,
+    lines: [Option<&'a str>; 2],
+    /// Whether the signature covers this very statement.
+    signed: bool,
+}
+
+impl<'a> Declared<'a> {
+    fn of(head: &'a Parts, claim: &'a Claim<'_>) -> Result<Self> {
+        let header = match single(&head.headers, "x-amz-content-sha256")? {
+            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload())?),
+            None => None,
+        };
+        let Some(presigned) = &claim.presigned else {
+            let Some(value) = header else {
+                return Err(Error::new(Kind::InvalidRequest, "The header x-amz-content-sha256 is missing."));
+            };
+            // The canonical request ends with this value, so it is signed whether it is listed or not.
+            return Ok(Self { kind: parse_payload(value)?, lines: [Some(value), None], signed: true });
+        };
+        let query = presigned.payload.as_deref();
+        let header_signed = header.filter(|_| claim.signs("x-amz-content-sha256"));
+        if let (Some(query), Some(header)) = (query, header)
+            && query != header
+        {
+            return Err(Error::new(Kind::InvalidArgument, "x-amz-content-sha256 differs between the header and the query."));
+        }
+        let signed = header_signed.or(query);
+        let kind = header.or(query).map_or(Ok(AmzContentSha256::UnsignedPayload), parse_payload)?;
+        if kind.is_streaming() && (signed.is_none() || kind != AmzContentSha256::StreamingUnsignedPayloadTrailer) {
+            return Err(Error::new(Kind::NotImplemented, "A presigned URL cannot carry this form of chunked upload."));
+        }
+        let other = Some(UNSIGNED_PAYLOAD).filter(|line| signed != Some(line));
+        Ok(Self { kind, lines: [signed, other], signed: signed.is_some() })
+    }
+}
+
+fn parse_payload(value: &str) -> Result<AmzContentSha256> {
+    match parse_hex32(value.as_bytes()) {
+        Some(sha256) => Ok(AmzContentSha256::SingleChunk(sha256)),
+        None => match AmzContentSha256::parse(value) {
+            // Base64 has no place in a canonical request.
+            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload()),
+            Ok(kind) => Ok(kind),
+        },
+    }
+}
+
+fn unknown_payload() -> Error {
+    let message = "x-amz-content-sha256 must be a SHA-256 in hex, UNSIGNED-PAYLOAD or one of the STREAMING- names.";
+    Error::new(Kind::InvalidArgument, message)
+}
+
+/// Refuses what the signer did not see and a backend would act on. The payload's hash is checked on its own.
+fn check_headers_signed(head: &Parts, claim: &Claim<'_>) -> Result<()> {
+    let open = head.headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
+    match open.filter(|name| *name != "x-amz-content-sha256").find(|name| !claim.signs(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(Kind::AccessDenied, format!("The header {name} is present in the request but not signed."))),
+    }
+}
+
+/// The signature, once it was found to be that of one of the forms in which this request can be signed.
+fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 32]) -> Result<[u8; 32]> {
+    let canonical = Canonical::new(head, host(head)?, &claim.signed_headers)?;
+    let mut to_sign = String::with_capacity(160);
+    for path in canonical.paths() {
+        for line in declared.lines.into_iter().flatten() {
+            to_sign.clear();
+            for piece in ["AWS4-HMAC-SHA256\n", &claim.stamp, "\n", &claim.day, "/", &claim.region, "/s3/aws4_request\n"] {
+                to_sign.push_str(piece);
+            }
+            push_hex(&mut to_sign, &canonical.digest(&path, line));
+            let signature = calculate_signature_with_key(&to_sign, key);
+            if signature.ct_eq(&claim.signature).into() {
+                return Ok(signature);
+            }
+        }
+    }
+    let message = "The signature is not the one that the request's secret key gives. Check the secret key and what was signed.";
+    Err(Error::new(Kind::SignatureDoesNotMatch, message))
+}
+
+fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
+    let fits = match (&identity.session_token, &claim.token) {
+        (None, None) => true,
+        (Some(expected), Some(given)) => expected.as_bytes().ct_eq(given).into(),
+        _ => false,
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::InvalidToken, "The session token (x-amz-security-token) is not the one of this access key."))
+    }
+}
+
+pub(super) fn push_hex(out: &mut String, bytes: &[u8; 32]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.push(char::from(HEX[usize::from(byte >> 4)]));
+        out.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+}
+
+#[cfg(test)]
+#[path = "authenticator_tests.rs"]
+mod tests;

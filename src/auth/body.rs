@@ -1,0 +1,332 @@
+//! A client's body, verified while it streams. The body as received enters; the bytes that the client meant leave, with
+//! aws-chunked framing taken off. Invariant: the last piece of data is held back until the hash, the chunk signatures, the
+//! length and the checksum have all been found right, and otherwise the body ends in an error. So an upload that does not match
+//! never reaches its end on the way to a backend, and leaves no object. Memory is constant: one frame is held, never a chunk.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::canonical::single;
+use super::checksum::Checksum;
+use super::chunked::{Decoder, Trailer};
+use super::{ChunkSeal, Payload};
+use crate::error::{Error, Kind, Result};
+
+/// What the body beneath fails with.
+type Source = Box<dyn StdError + Send + Sync>;
+
+/// Why a body is not what was signed. Cheap to clone, because both the stream and the answer tell it.
+#[derive(Clone, Debug)]
+pub struct BodyError {
+    /// What to tell the client.
+    pub kind: Kind,
+    /// One sentence for the client.
+    pub message: Cow<'static, str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl BodyError {
+    pub(super) fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// What the body beneath us failed with: its own kind if it has one, otherwise it broke off.
+    fn of_source(source: Source) -> Self {
+        match source.downcast::<Error>() {
+            Ok(error) => Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from) },
+            Err(source) => {
+                let message = "The body of the request ended before all of it had arrived.".into();
+                Self { kind: Kind::IncompleteBody, message, source: Some(Arc::from(source)) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.code(), self.message)
+    }
+}
+
+impl StdError for BodyError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl From<BodyError> for Error {
+    fn from(error: BodyError) -> Self {
+        let answer = Self::new(error.kind, error.message.clone());
+        match error.source {
+            Some(source) => answer.with_source(source),
+            None => answer,
+        }
+    }
+}
+
+/// What became of a body, for whoever answers the client after the body itself was given away.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict(Arc<VerdictState>);
+
+#[derive(Debug, Default)]
+struct VerdictState {
+    failure: OnceLock<BodyError>,
+    verified: OnceLock<Option<(HeaderName, HeaderValue)>>,
+}
+
+impl Verdict {
+    /// Why the body was cut off, if it was: the answer to give, whatever the backend said to the broken request.
+    pub fn failure(&self) -> Option<BodyError> {
+        self.0.failure.get().cloned()
+    }
+
+    /// Whether the whole body has been read and found right.
+    pub fn verified(&self) -> bool {
+        self.0.verified.get().is_some()
+    }
+
+    /// The checksum that came behind the data, once it was found right.
+    pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
+        self.0.verified.get().cloned().flatten()
+    }
+}
+
+enum Check {
+    Nothing,
+    Hash { hash: Sha256, expected: [u8; 32] },
+    Chunks { decoder: Box<Decoder>, remaining: u64 },
+}
+
+pin_project! {
+    /// See the module.
+    pub struct VerifiedBody<B> {
+        #[pin]
+        inner: B,
+        check: Check,
+        // Framed bytes that are still to be decoded.
+        input: Bytes,
+        held: Option<Bytes>,
+        ended: bool,
+        verdict: Verdict,
+    }
+}
+
+impl<B> fmt::Debug for VerifiedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifiedBody").field("verdict", &self.verdict).finish_non_exhaustive()
+    }
+}
+
+impl<B> VerifiedBody<B>
+where
+    B: Body<Data = Bytes, Error = Source>,
+{
+    /// Wraps `body`, to be verified by what `payload` and the request's `headers` announce.
+    ///
+    /// # Errors
+    /// `MissingContentLength` for a chunked upload without `x-amz-decoded-content-length`, `InvalidRequest` for one whose
+    /// `x-amz-trailer` is no checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
+    ///
+    /// # Hidden contract
+    /// An HTTP client that was told a length of 0 never asks for the end of the body: where [`Self::decoded_length`] is 0,
+    /// await [`Self::prove_empty`] before the request goes out.
+    pub fn new(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        let verdict = Verdict::default();
+        let mut ended = false;
+        if matches!(payload, Payload::Unsigned | Payload::Signed { .. }) && body.is_end_stream() {
+            // Nobody asks an empty body for its end, so it is judged at once.
+            if let Payload::Signed { sha256 } = &payload {
+                check_hash(&Sha256::new(), sha256)?;
+            }
+            let _ = verdict.0.verified.set(None);
+            ended = true;
+        }
+        let check = match payload {
+            Payload::Unsigned => Check::Nothing,
+            Payload::Signed { sha256 } => Check::Hash { hash: Sha256::new(), expected: sha256 },
+            Payload::UnsignedTrailer => Check::chunks(None, true, headers)?,
+            Payload::SignedChunks(seal) => Check::chunks(Some(seal), false, headers)?,
+            Payload::SignedChunksTrailer(seal) => Check::chunks(Some(seal), true, headers)?,
+        };
+        let body = Self { inner: body, check, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
+        Ok((body, verdict))
+    }
+
+    /// The length of what leaves, in bytes, where it is known beforehand.
+    pub fn decoded_length(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+
+    /// Reads a body whose announced length is 0 to its end.
+    ///
+    /// # Errors
+    /// As the stream's.
+    pub async fn prove_empty(self) -> Result<()> {
+        let mut body = pin!(self);
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            frame?;
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    fn chunks(seal: Option<ChunkSeal>, trailers: bool, headers: &HeaderMap) -> Result<Self> {
+        let length = single(headers, "x-amz-decoded-content-length")?;
+        let length = length.ok_or_else(|| {
+            Error::new(Kind::MissingContentLength, "A chunked upload needs the header x-amz-decoded-content-length.")
+        })?;
+        let digits = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
+        let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+        let Some(length) = length else {
+            return Err(Error::new(Kind::InvalidArgument, "x-amz-decoded-content-length must be a number of bytes."));
+        };
+        let trailer = if trailers { announced_trailer(headers)? } else { None };
+        Ok(Self::Chunks { decoder: Box::new(Decoder::new(seal, trailers, trailer, length)), remaining: length })
+    }
+
+    /// Judges the body at its end.
+    fn finish(&mut self) -> std::result::Result<Option<(HeaderName, HeaderValue)>, BodyError> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Hash { hash, expected } => check_hash(hash, expected).map(|()| None),
+            Self::Chunks { decoder, .. } => decoder.finish(),
+        }
+    }
+}
+
+fn announced_trailer(headers: &HeaderMap) -> Result<Option<Trailer>> {
+    let Some(value) = single(headers, "x-amz-trailer")? else { return Ok(None) };
+    let name = String::from_utf8_lossy(value).trim_matches([' ', '\t']).to_ascii_lowercase();
+    let trailer = Checksum::by_trailer(&name).and_then(|checksum| Some((HeaderName::try_from(&name).ok()?, checksum)));
+    match trailer {
+        Some((name, checksum)) => Ok(Some(Trailer { name, checksum })),
+        None => Err(Error::new(Kind::InvalidRequest, format!("x-amz-trailer names {name:?}, which is not a supported checksum."))),
+    }
+}
+
+fn check_hash(hash: &Sha256, expected: &[u8; 32]) -> std::result::Result<(), BodyError> {
+    let ours: [u8; 32] = hash.clone().finalize().into();
+    if ours.ct_eq(expected).into() {
+        return Ok(());
+    }
+    let message = "x-amz-content-sha256 is not the SHA-256 of the body that was received.";
+    Err(BodyError::new(Kind::XAmzContentSha256Mismatch, message))
+}
+
+impl<B> Body for VerifiedBody<B>
+where
+    B: Body<Data = Bytes, Error = Source>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
+        let mut this = self.project();
+        // A body that failed stays failed: whoever asks again must not take it for ended.
+        if let Some(failure) = this.verdict.0.failure.get() {
+            return Poll::Ready(Some(Err(failure.clone())));
+        }
+        if *this.ended {
+            return Poll::Ready(None);
+        }
+        let fail = |verdict: &Verdict, error: BodyError| {
+            let _ = verdict.0.failure.set(error.clone());
+            Poll::Ready(Some(Err(error)))
+        };
+        loop {
+            let data = if let Check::Chunks { decoder, .. } = &mut *this.check
+                && !this.input.is_empty()
+            {
+                match decoder.feed(this.input) {
+                    Ok(data) => data,
+                    Err(error) => return fail(this.verdict, error),
+                }
+            } else {
+                match ready!(this.inner.as_mut().poll_frame(cx)) {
+                    // Trailers of HTTP itself are not signed, so nobody is to act on them.
+                    Some(Ok(frame)) => match (frame.into_data(), &mut *this.check) {
+                        (Err(_), _) => None,
+                        (Ok(data), Check::Nothing) => {
+                            if this.inner.is_end_stream() {
+                                *this.ended = true;
+                                let _ = this.verdict.0.verified.set(None);
+                            }
+                            return Poll::Ready(Some(Ok(Frame::data(data))));
+                        }
+                        (Ok(data), Check::Hash { hash, .. }) => {
+                            hash.update(&data);
+                            Some(data)
+                        }
+                        (Ok(data), Check::Chunks { .. }) => {
+                            *this.input = data;
+                            None
+                        }
+                    },
+                    Some(Err(error)) => return fail(this.verdict, BodyError::of_source(error.into())),
+                    None => match this.check.finish() {
+                        Err(error) => return fail(this.verdict, error),
+                        Ok(trailer) => {
+                            *this.ended = true;
+                            let _ = this.verdict.0.verified.set(trailer);
+                            break;
+                        }
+                    },
+                }
+            };
+            if let Some(data) = data.filter(|data| !data.is_empty())
+                && let Some(before) = this.held.replace(data)
+            {
+                this.check.let_go(&before);
+                return Poll::Ready(Some(Ok(Frame::data(before))));
+            }
+        }
+        let last = this.held.take();
+        Poll::Ready(last.map(|last| {
+            this.check.let_go(&last);
+            Ok(Frame::data(last))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if let Check::Chunks { remaining, .. } = &self.check {
+            return SizeHint::with_exact(*remaining);
+        }
+        let held = self.held.as_ref().map_or(0, |held| held.len() as u64);
+        let inner = self.inner.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + held);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + held);
+        }
+        hint
+    }
+}
+
+impl Check {
+    /// Counts what leaves.
+    fn let_go(&mut self, data: &Bytes) {
+        if let Self::Chunks { remaining, .. } = self {
+            *remaining -= data.len() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -1,0 +1,340 @@
+//! What a request claims about its sender, read but not yet believed. The head of a request enters; access key, scope, date,
+//! list of signed headers and signature leave, from the `Authorization` header or from the query of a presigned URL. Nothing
+//! here knows a secret. Sources: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-auth-using-authorization-header.html>
+//! and <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>.
+
+use std::borrow::Cow;
+
+use http::request::Parts;
+use s3s_sigv4::AmzDate;
+
+use super::canonical::single;
+use crate::error::{Error, Kind, Result};
+use crate::types::query_pairs;
+
+/// Longest life of a presigned URL: seven days, as on S3.
+pub const EXPIRES_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+
+/// A claim, by either way of making it.
+pub(super) struct Claim<'a> {
+    pub(super) access_key: Cow<'a, str>,
+    /// `YYYYMMDD` of the scope.
+    pub(super) day: String,
+    pub(super) region: String,
+    pub(super) service: String,
+    /// As the client wrote it: names joined by semicolons.
+    pub(super) signed_headers: Cow<'a, str>,
+    pub(super) signature: [u8; 32],
+    pub(super) date: AmzDate,
+    /// `date` as the string to sign spells it.
+    pub(super) stamp: String,
+    /// `date` in seconds since 1970.
+    pub(super) seconds: i64,
+    pub(super) token: Option<Cow<'a, [u8]>>,
+    /// The presigned URL's own members; nothing for the header.
+    pub(super) presigned: Option<Presigned>,
+}
+
+pub(super) struct Presigned {
+    /// Seconds from `date`, at least 1.
+    pub(super) expires: u64,
+    /// `X-Amz-Content-Sha256`, which some clients put here and not in a header.
+    pub(super) payload: Option<String>,
+}
+
+impl<'a> Claim<'a> {
+    /// Reads the claim.
+    ///
+    /// # Errors
+    /// `AccessDenied` for an anonymous or undated request, `InvalidArgument` for two claims at once, `InvalidRequest` for
+    /// Signature Version 2, otherwise the malformed-kind of the header or the query, naming the part.
+    pub(super) fn read(head: &'a Parts) -> Result<Self> {
+        let query = Query::read(head.uri.query().unwrap_or_default())?;
+        let header = single(&head.headers, "authorization")?;
+        match (header, query) {
+            (Some(_), Some(_)) => {
+                let message = "A request is signed in the Authorization header or in its query, not in both.";
+                Err(Error::new(Kind::InvalidArgument, message))
+            }
+            (Some(header), None) => Self::from_header(head, header),
+            (None, Some(query)) => Self::from_query(query),
+            (None, None) => {
+                Err(Error::new(Kind::AccessDenied, "Anonymous requests are not allowed; sign with Signature Version 4."))
+            }
+        }
+    }
+
+    fn from_header(head: &'a Parts, header: &'a [u8]) -> Result<Self> {
+        let malformed =
+            |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}."));
+        let text = std::str::from_utf8(header).map_err(|_| malformed("it is not text"))?.trim_ascii();
+        let (algorithm, fields) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+        match algorithm {
+            ALGORITHM => {}
+            "AWS" => return Err(signature_version_2()),
+            _ if algorithm.starts_with("AWS4-ECDSA-") => {
+                return Err(Error::new(
+                    Kind::NotImplemented,
+                    format!("The algorithm {algorithm} is not implemented; use {ALGORITHM}."),
+                ));
+            }
+            _ => {
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    format!("The authorization type is not supported; use {ALGORITHM}."),
+                ));
+            }
+        }
+        let (mut credential, mut signed_headers, mut signature) = (None, None, None);
+        for field in fields.split(',').map(str::trim_ascii).filter(|field| !field.is_empty()) {
+            let (name, value) = field.split_once('=').ok_or_else(|| malformed("a field has no value"))?;
+            let slot = match name {
+                "Credential" => &mut credential,
+                "SignedHeaders" => &mut signed_headers,
+                "Signature" => &mut signature,
+                _ => return Err(malformed(&format!("the field {name:?} is unknown"))),
+            };
+            if slot.replace(value).is_some() {
+                return Err(malformed(&format!("the field {name} stands twice")));
+            }
+        }
+        let credential = credential.ok_or_else(|| malformed("the Credential is missing"))?;
+        let signed_headers =
+            signed_headers.filter(|list| !list.is_empty()).ok_or_else(|| malformed("the SignedHeaders are missing"))?;
+        let signature = signature.ok_or_else(|| malformed("the Signature is missing"))?;
+        let undated = || Error::new(Kind::AccessDenied, "A signed request needs a valid x-amz-date or Date header.");
+        let stamp = match single(&head.headers, "x-amz-date")? {
+            Some(stamp) => std::str::from_utf8(stamp).map_err(|_| undated())?.to_owned(),
+            None => single(&head.headers, "date")?.and_then(stamp_of_http_date).ok_or_else(undated)?,
+        };
+        let (date, seconds) = parse_date(&stamp).ok_or_else(undated)?;
+        let token = single(&head.headers, "x-amz-security-token")?.map(Cow::Borrowed);
+        let scope = Scope::parse(credential)
+            .ok_or_else(|| malformed("the Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
+        Ok(Self {
+            access_key: Cow::Borrowed(scope.access_key),
+            day: scope.day.to_owned(),
+            region: scope.region.to_owned(),
+            service: scope.service.to_owned(),
+            signed_headers: Cow::Borrowed(signed_headers),
+            signature: parse_signature(signature).ok_or_else(|| malformed("the Signature must be 64 hex digits"))?,
+            date,
+            stamp,
+            seconds,
+            token,
+            presigned: None,
+        })
+    }
+
+    fn from_query(query: Query<'a>) -> Result<Self> {
+        let malformed = |what: &str| {
+            Error::new(Kind::AuthorizationQueryParametersError, format!("The query's signature is malformed; {what}."))
+        };
+        let missing = |name: &str| malformed(&format!("the parameter {name} is missing"));
+        let algorithm = query.algorithm.ok_or_else(|| missing("X-Amz-Algorithm"))?;
+        if algorithm != ALGORITHM {
+            return Err(malformed("X-Amz-Algorithm must be AWS4-HMAC-SHA256"));
+        }
+        let credential = query.credential.ok_or_else(|| missing("X-Amz-Credential"))?;
+        let stamp = query.date.ok_or_else(|| missing("X-Amz-Date"))?.into_owned();
+        let expires = query.expires.ok_or_else(|| missing("X-Amz-Expires"))?;
+        let signed_headers = query.signed_headers.filter(|l| !l.is_empty()).ok_or_else(|| missing("X-Amz-SignedHeaders"))?;
+        let signature = query.signature.ok_or_else(|| missing("X-Amz-Signature"))?;
+        let scope = Scope::parse(&credential)
+            .ok_or_else(|| malformed("X-Amz-Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
+        let (date, seconds) = parse_date(&stamp).ok_or_else(|| malformed("X-Amz-Date must have the form YYYYMMDDTHHMMSSZ"))?;
+        let expires = expires.parse().ok().filter(|seconds| (1..=EXPIRES_SECONDS_MAX).contains(seconds));
+        let expires = expires.ok_or_else(|| malformed("X-Amz-Expires must be a number of seconds from 1 to 604800"))?;
+        Ok(Self {
+            day: scope.day.to_owned(),
+            region: scope.region.to_owned(),
+            service: scope.service.to_owned(),
+            access_key: Cow::Owned(scope.access_key.to_owned()),
+            signed_headers,
+            signature: parse_signature(&signature).ok_or_else(|| malformed("X-Amz-Signature must be 64 hex digits"))?,
+            date,
+            stamp,
+            seconds,
+            token: query.token.map(|token| Cow::Owned(token.into_owned().into_bytes())),
+            presigned: Some(Presigned { expires, payload: query.payload.map(Cow::into_owned) }),
+        })
+    }
+
+    /// Whether the client lists `name` as signed.
+    pub(super) fn signs(&self, name: &str) -> bool {
+        self.signed_headers.split(';').any(|signed| signed.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether a name is listed twice. It would be hashed as often as it is listed, so a short list of one long header could
+    /// cost much memory before anybody is known to ask.
+    pub(super) fn repeats_a_header(&self) -> bool {
+        let names = self.signed_headers.split(';');
+        let sorted = names.clone().is_sorted_by(|a, b| a < b) && !self.signed_headers.bytes().any(|b| b.is_ascii_uppercase());
+        let repeats = || {
+            let mut names: Vec<_> = names.map(str::to_ascii_lowercase).collect();
+            names.sort_unstable();
+            names.windows(2).any(|pair| pair[0] == pair[1])
+        };
+        !sorted && repeats()
+    }
+
+    /// The kind and the place to name where the scope is not ours.
+    pub(super) fn malformed(&self, what: impl std::fmt::Display) -> Error {
+        match self.presigned {
+            None => Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}.")),
+            Some(_) => {
+                Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter X-Amz-Credential is wrong; {what}."))
+            }
+        }
+    }
+}
+
+fn signature_version_2() -> Error {
+    let message = "Signature Version 2 is not supported: sign with AWS4-HMAC-SHA256 (boto3: Config(signature_version=\"s3v4\")).";
+    Error::new(Kind::InvalidRequest, message)
+}
+
+struct Scope<'a> {
+    access_key: &'a str,
+    day: &'a str,
+    region: &'a str,
+    service: &'a str,
+}
+
+impl<'a> Scope<'a> {
+    /// From the right, because an access key may hold a slash.
+    fn parse(credential: &'a str) -> Option<Self> {
+        let mut fields = credential.rsplitn(5, '/');
+        let terminator = fields.next()?;
+        let (service, region, day, access_key) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let dated = day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit());
+        (terminator == "aws4_request" && dated && !access_key.is_empty()).then_some(Self { access_key, day, region, service })
+    }
+}
+
+/// The authentication parameters of a query, decoded; each at most once.
+#[derive(Default)]
+struct Query<'a> {
+    algorithm: Option<Cow<'a, str>>,
+    credential: Option<Cow<'a, str>>,
+    date: Option<Cow<'a, str>>,
+    expires: Option<Cow<'a, str>>,
+    signed_headers: Option<Cow<'a, str>>,
+    signature: Option<Cow<'a, str>>,
+    token: Option<Cow<'a, str>>,
+    payload: Option<Cow<'a, str>>,
+}
+
+impl<'a> Query<'a> {
+    /// Nothing if the query carries no signature.
+    fn read(query: &'a str) -> Result<Option<Self>> {
+        let mut read = Self::default();
+        let mut version_2 = false;
+        for (name, value) in query_pairs(query) {
+            let slot = match name {
+                "X-Amz-Algorithm" => &mut read.algorithm,
+                "X-Amz-Credential" => &mut read.credential,
+                "X-Amz-Date" => &mut read.date,
+                "X-Amz-Expires" => &mut read.expires,
+                "X-Amz-SignedHeaders" => &mut read.signed_headers,
+                "X-Amz-Signature" => &mut read.signature,
+                "X-Amz-Security-Token" => &mut read.token,
+                "X-Amz-Content-Sha256" => &mut read.payload,
+                "AWSAccessKeyId" | "Signature" => {
+                    version_2 = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            let refuse = |what| Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter {name} {what}."));
+            let value = percent_encoding::percent_decode_str(value).decode_utf8().map_err(|_| refuse("is not UTF-8"))?;
+            if slot.replace(value).is_some() {
+                return Err(refuse("may be given only once"));
+            }
+        }
+        let signed = read.algorithm.is_some() || read.credential.is_some() || read.signature.is_some();
+        match (signed, version_2) {
+            (true, _) => Ok(Some(read)),
+            (false, true) => Err(signature_version_2()),
+            (false, false) => Ok(None),
+        }
+    }
+}
+
+/// `query` without the parameters that authenticate a presigned URL: what may go on to a backend, still encoded.
+pub fn strip_auth_query(query: &str) -> String {
+    let is_auth = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        let names =
+            ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature", "Security-Token", "Content-Sha256"];
+        name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
+            && names.iter().any(|n| name[6..].eq_ignore_ascii_case(n))
+    };
+    query.split('&').filter(|pair| !is_auth(pair)).collect::<Vec<_>>().join("&")
+}
+
+fn parse_signature(text: &str) -> Option<[u8; 32]> {
+    parse_hex32(text.as_bytes())
+}
+
+/// 64 hex digits of either case.
+pub(super) fn parse_hex32(text: &[u8]) -> Option<[u8; 32]> {
+    let text: &[u8; 64] = text.try_into().ok()?;
+    let digit = |at: usize| char::from(text[at]).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let mut out = [0; 32];
+    for (index, byte) in out.iter_mut().enumerate() {
+        *byte = digit(2 * index)? << 4 | digit(2 * index + 1)?;
+    }
+    Some(out)
+}
+
+fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
+    let date = AmzDate::parse(stamp).ok()?;
+    let seconds = date.to_time()?.as_second();
+    Some((date, seconds))
+}
+
+/// `Fri, 24 May 2013 00:00:00 GMT` as `20130524T000000Z`. The weekday is not checked; a stamp already in the second form is kept.
+fn stamp_of_http_date(value: &[u8]) -> Option<String> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let text = std::str::from_utf8(value).ok()?;
+    let Some((_, date)) = text.split_once(", ") else { return Some(text.to_owned()) };
+    let mut fields = date.split(' ');
+    let (day, month, year) = (fields.next()?, fields.next()?, fields.next()?);
+    let (time, zone) = (fields.next()?, fields.next()?);
+    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
+    let fits = zone == "GMT" && fields.next().is_none() && time.len() == 8;
+    fits.then(|| format!("{year}{month:02}{day:0>2}T{}Z", time.replace(':', "")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_http_date_is_a_stamp() {
+        assert_eq!(stamp_of_http_date(b"Fri, 24 May 2013 00:01:02 GMT").as_deref(), Some("20130524T000102Z"));
+        assert_eq!(stamp_of_http_date(b"20130524T000102Z").as_deref(), Some("20130524T000102Z"));
+        assert_eq!(stamp_of_http_date(b"Fri, 24 Mai 2013 00:01:02 GMT"), None);
+        assert_eq!(stamp_of_http_date(b"Fri, 24 May 2013 00:01:02 CET"), None);
+    }
+
+    #[test]
+    fn what_authenticates_does_not_travel_on() {
+        let query = "versionId=v&X-Amz-Algorithm=a&X-Amz-Credential=c&X-Amz-Date=d&X-Amz-Expires=1&X-Amz-SignedHeaders=host\
+                     &x-amz-acl=private&X-Amz-Signature=s&X-Amz-Security-Token=t&X-Amz-Content-Sha256=p&a=%2F";
+        assert_eq!(strip_auth_query(query), "versionId=v&x-amz-acl=private&a=%2F");
+        assert_eq!(strip_auth_query("a&b="), "a&b=");
+    }
+
+    #[test]
+    fn an_access_key_may_hold_a_slash() {
+        let scope = Scope::parse("a/b/20130524/r/s3/aws4_request").expect("valid");
+        assert_eq!((scope.access_key, scope.day, scope.region, scope.service), ("a/b", "20130524", "r", "s3"));
+        for bad in ["", "a/20130524/r/s3", "a/2013052/r/s3/aws4_request", "a/20130524/r/s3/aws4", "/20130524/r/s3/aws4_request"] {
+            assert!(Scope::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

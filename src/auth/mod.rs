@@ -1,0 +1,153 @@
+//! Who is asking, is the body what was signed, and may this identity do this. The head of a client's request enters first and
+//! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
+//! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
+//! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`), `body` (over
+//! `chunked` and `checksum`), `policy` (over `wildcard`), `action` (over `copy_source`), `delete`.
+
+pub mod action;
+mod authenticator;
+mod body;
+mod canonical;
+mod checksum;
+mod chunked;
+mod claim;
+mod copy_source;
+pub mod delete;
+pub mod policy;
+mod wildcard;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use action::{Permission, permissions};
+pub use authenticator::{Authenticator, SKEW_SECONDS_MAX};
+pub use body::{BodyError, Verdict, VerifiedBody};
+pub use claim::{EXPIRES_SECONDS_MAX, strip_auth_query};
+pub use copy_source::CopySource;
+pub use policy::Policy;
+
+use crate::error::{Error, Kind, Result};
+
+/// Someone who may ask: a pair of keys and what it may do.
+pub struct Identity {
+    /// The name in settings and logs.
+    pub name: String,
+    /// The public half of the credentials.
+    pub access_key: String,
+    secret_key: String,
+    session_token: Option<String>,
+    /// What it may do.
+    pub policy: Policy,
+}
+
+impl Identity {
+    /// An identity; with a `session_token` its requests must carry that token, without one they must carry none.
+    pub fn new(
+        name: impl Into<String>,
+        access_key: impl Into<String>,
+        secret_key: &str,
+        session_token: Option<String>,
+        policy: Policy,
+    ) -> Self {
+        Self { name: name.into(), access_key: access_key.into(), secret_key: secret_key.to_owned(), session_token, policy }
+    }
+
+    /// Asks for all of `needed`.
+    ///
+    /// # Errors
+    /// `AccessDenied` naming the first action that is not allowed, and its resource.
+    pub fn authorise(&self, needed: &[Permission]) -> Result<()> {
+        // No policy speaks for a list of deletes as a whole, not even one that allows everything.
+        let denied = |p: &&Permission| p.action == action::DELETE_OBJECTS || !self.policy.allows(p.action, &p.resource());
+        match needed.iter().find(denied) {
+            None => Ok(()),
+            Some(Permission { action, .. }) if *action == action::DELETE_OBJECTS => {
+                Err(Error::new(Kind::AccessDenied, "DeleteObjects is judged key by key."))
+            }
+            Some(permission) => {
+                let (action, resource) = (permission.action, permission.resource().arn());
+                Err(Error::new(Kind::AccessDenied, format!("Not authorised to perform {action} on {resource:?}.")))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("name", &self.name).field("access_key", &self.access_key).finish_non_exhaustive()
+    }
+}
+
+/// A request whose signature was verified.
+#[derive(Debug)]
+pub struct Authenticated {
+    /// Who signed it.
+    pub identity: Arc<Identity>,
+    /// How its body is to be verified.
+    pub payload: Payload,
+    /// Whether the signature covers the bytes of the body, by their hash or chunk by chunk.
+    pub payload_pinned: bool,
+    /// Whether it was signed in the query: [`strip_auth_query`] then applies before it is signed anew.
+    pub presigned: bool,
+    /// The names of the signed headers, joined by semicolons, as the client listed them.
+    pub signed_headers: String,
+}
+
+/// What the client said about the body, by `x-amz-content-sha256`.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// The whole body has this hash.
+    Signed {
+        /// SHA-256 of the bytes as sent.
+        sha256: [u8; 32],
+    },
+    /// Nothing is known of the body.
+    Unsigned,
+    /// aws-chunked without signatures, with a checksum behind the data.
+    UnsignedTrailer,
+    /// aws-chunked, each chunk signed.
+    SignedChunks(ChunkSeal),
+    /// aws-chunked, each chunk and the checksum behind the data signed.
+    SignedChunksTrailer(ChunkSeal),
+}
+
+/// What the signatures of chunks continue from.
+#[derive(Clone)]
+pub struct ChunkSeal {
+    key: [u8; 32],
+    /// The signature of the head, then of each chunk: what the next one builds on.
+    previous: [u8; 32],
+    /// Date and scope, as two lines of a string to sign.
+    scope: String,
+    chunk_bytes_max: u64,
+}
+
+impl fmt::Debug for ChunkSeal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunkSeal").field("chunk_bytes_max", &self.chunk_bytes_max).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may(policy: Policy, action: &'static str) -> Result<()> {
+        let needed = [Permission { action, bucket: Some("b".into()), key: Some(b"k \xff".to_vec()) }];
+        Identity::new("n", "a", "s", None, policy).authorise(&needed)
+    }
+
+    #[test]
+    fn a_refusal_names_the_action_and_the_resource() {
+        may(Policy::read_only(), "s3:GetObject").expect("allowed");
+        let error = may(Policy::read_only(), "s3:PutObject").expect_err("denied");
+        assert_eq!(error.kind, Kind::AccessDenied);
+        assert!(error.message.contains("s3:PutObject") && error.message.contains("arn:aws:s3:::b/k"), "{error}");
+    }
+
+    #[test]
+    fn a_list_of_deletes_is_never_allowed_as_a_whole() {
+        let error = may(Policy::full_access(), action::DELETE_OBJECTS).expect_err("denied");
+        assert_eq!(error.kind, Kind::AccessDenied);
+    }
+}

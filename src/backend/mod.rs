@@ -1,0 +1,117 @@
+//! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
+//! one endpoint; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
+//! [`registry`] holds them all by name. Nothing here knows batches, clients or identities.
+
+pub mod limited;
+pub mod registry;
+pub mod retrying;
+pub mod s3;
+mod verdict;
+
+pub use registry::{Backend, Registry};
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+
+use crate::types::{ByteRange, ObjectKey};
+
+/// Any error of a body or a library below us; only logs see its text.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A streamed body, of a request or of an answer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// No bytes at all.
+pub fn empty_body() -> Body {
+    Body::new(http_body_util::Empty::new().map_err(|never| match never {}))
+}
+
+/// The whole of a body that has at most `bytes_max` bytes.
+///
+/// # Errors
+/// The body's own, or that it is longer.
+pub async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, BoxError> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap_or_default();
+        if bytes.len() + data.len() > bytes_max {
+            return Err(format!("the body has more than {bytes_max} bytes").into());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+/// One GetObject, by the store's name for the bucket.
+#[derive(Clone, Debug)]
+pub struct ReadAsk {
+    /// The bucket's name at the store.
+    pub bucket: Arc<str>,
+    /// The object's key, byte-exact.
+    pub key: ObjectKey,
+    /// `versionId` of the query.
+    pub version: Option<Box<str>>,
+    /// The `Range` header.
+    pub range: Option<ByteRange>,
+    /// The `If-Match` header.
+    pub if_match: Option<HeaderValue>,
+    /// The `If-None-Match` header.
+    pub if_none_match: Option<HeaderValue>,
+    /// Further headers that the store must see, such as SSE-C keys; shared by all reads of a batch.
+    pub headers: Arc<HeaderMap>,
+}
+
+/// Why there is no answer. The client is told no more than the kind.
+#[derive(Debug)]
+pub struct BackendError {
+    /// What to make of it.
+    pub kind: BackendErrorKind,
+    /// For the log.
+    pub source: BoxError,
+}
+
+/// Kinds of missing answers, each an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendErrorKind {
+    /// No connection: nothing was sent, so anything may be tried again.
+    Unreachable,
+    /// The connection broke or timed out after something was sent: reads may be tried again.
+    NoAnswer,
+    /// What came was not HTTP.
+    Garbled,
+    /// The body that we were sending failed; its own verdict says why.
+    RequestBody,
+}
+
+impl std::fmt::Display for BackendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.source)
+    }
+}
+
+impl std::error::Error for BackendError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.source.as_ref())
+    }
+}
+
+/// What an attempt brings: an answer with its body still to be streamed, or the reason for none.
+pub type Attempt = Result<Response<Body>, BackendError>;
+
+/// Reads objects. One call is one attempt: no retry, no limit, no deadline.
+pub trait ObjectRead: Send + Sync {
+    /// Sends one GetObject and returns once the head of the answer is here.
+    fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt>;
+}
+
+/// Forwards S3 requests as they are.
+pub trait Forward: Send + Sync {
+    /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
+    /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else.
+    fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
+}

@@ -1,0 +1,369 @@
+//! One logical read made of as many attempts as its deadline allows. [`Read::open`] brings the head of a good answer,
+//! [`Read::next`] its bytes; where an attempt breaks, the read goes on from its offset, pinned to the object that it began
+//! with. It sits above [`super::limited`], whose permit it takes for each attempt and gives back between them, and beneath
+//! whoever holds the bytes.
+//!
+//! Invariants: the bytes that leave are a prefix of one object's, or the read fails; the clock of the deadline runs during
+//! attempts and back-off, and while a permit is awaited only as long as the backend moves nothing for anyone.
+
+mod clock;
+
+pub use clock::{Clock, Ran};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use rand::Rng;
+
+use super::limited::{Lane, Permit};
+use super::registry::Backend;
+use super::verdict::{Pin, Verdict, judge};
+use super::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body};
+
+/// Bytes after which the deadline starts anew.
+const DEADLINE_STEP_BYTES: u64 = 1 << 20;
+
+/// Most bytes of an error's body that are read in search of its code.
+const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// When to try again, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryConfig {
+    /// Full jitter draws from zero to this, doubled for each failure…
+    pub backoff_base: Duration,
+    /// …up to this.
+    pub backoff_max: Duration,
+    /// Time that a read may take until its head, and again for each further MiB.
+    pub deadline: Duration,
+}
+
+/// What a batch's reads cost, for its summary.
+#[derive(Debug, Default)]
+pub struct ReadStats {
+    /// Attempts sent.
+    pub requests: AtomicU64,
+    /// Bytes of bodies received.
+    pub bytes: AtomicU64,
+}
+
+/// The head of an answer that has a body or is 304.
+#[derive(Debug)]
+pub struct Head {
+    /// 200, 206 or 304.
+    pub status: StatusCode,
+    /// The store's headers, as they came.
+    pub headers: HeaderMap,
+    /// Length of the body, if it was said; 0 for 304.
+    pub length: Option<u64>,
+}
+
+/// Why a read ended without all its bytes.
+#[derive(Debug)]
+pub enum Failure {
+    /// The store's own refusal or last failure.
+    Answered {
+        /// Its status, 4xx or 5xx.
+        status: StatusCode,
+        /// The S3 code of its body, if there was one that can be read.
+        code: Option<String>,
+        /// Its headers.
+        headers: HeaderMap,
+    },
+    /// It answered something that no right store would.
+    Lying,
+    /// The deadline passed without any answer.
+    DeadlinePassed,
+    /// The object is not what the read began with, or nothing pins it: the read cannot go on, but may begin anew.
+    Unpinned,
+}
+
+/// A read under way.
+pub struct Read {
+    backend: Arc<Backend>,
+    config: RetryConfig,
+    lane: Lane,
+    place: u32,
+    ask: ReadAsk,
+    stats: Arc<ReadStats>,
+    clock: Clock,
+    failures: u32,
+    last_5xx: Option<Failure>,
+    pin: Option<Pin>,
+    length: Option<u64>,
+    done: u64,
+    open: Option<(Body, Permit)>,
+    /// A body whose permit was given back because its reader stalled.
+    idle: Option<Body>,
+    unread: Option<Bytes>,
+}
+
+impl Read {
+    /// A read that has not begun. `lane` and `place` order it among those that wait for a permit.
+    pub fn new(backend: Arc<Backend>, config: RetryConfig, lane: Lane, place: u32, ask: ReadAsk, stats: Arc<ReadStats>) -> Self {
+        let clock = Clock::new(config.deadline);
+        Self {
+            backend,
+            config,
+            lane,
+            place,
+            ask,
+            stats,
+            clock,
+            failures: 0,
+            last_5xx: None,
+            pin: None,
+            length: None,
+            done: 0,
+            open: None,
+            idle: None,
+            unread: None,
+        }
+    }
+
+    /// Bytes that have left through [`Read::next`].
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Begins the read, from its first byte and under its own preconditions, whatever was read before.
+    pub async fn open(&mut self) -> Result<Head, Failure> {
+        self.park();
+        (self.pin, self.length, self.done) = (None, None, 0);
+        loop {
+            let ask = self.ask.clone();
+            let Some((head, body, permit)) = self.attempt(&ask).await? else { continue };
+            let (status, headers) = (head.status, head.headers);
+            return Ok(match head.verdict {
+                Verdict::Body { length, range } => {
+                    self.pin = length.and_then(|length| Pin::of(&ask, &headers, length, range.as_ref()));
+                    self.length = length;
+                    self.open = Some((body, permit));
+                    Head { status, headers, length }
+                }
+                _ => {
+                    self.length = Some(0);
+                    Head { status, headers, length: Some(0) }
+                }
+            });
+        }
+    }
+
+    /// The next bytes, or nothing at the end. Resumes where an attempt breaks.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(bytes) = self.unread.take() {
+                self.done += bytes.len() as u64;
+                return Ok(Some(bytes));
+            }
+            if self.length == Some(self.done) {
+                self.park();
+                return Ok(None);
+            }
+            if let Some(body) = self.idle.take() {
+                let permit = self.permit().await?;
+                self.open = Some((body, permit));
+            }
+            if self.open.is_none() {
+                self.reopen().await?;
+            }
+            match self.frame().await? {
+                Some(bytes) => return Ok(Some(bytes)),
+                None if self.length.is_none() => {
+                    self.park();
+                    return Ok(None);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Whether bytes can be had without a new attempt.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some() || self.idle.is_some()
+    }
+
+    /// Puts back bytes that [`Read::next`] has just given; they come again.
+    pub fn unread(&mut self, bytes: Bytes) {
+        self.done -= bytes.len() as u64;
+        self.unread = Some(bytes);
+    }
+
+    /// Starts the deadline anew: the head of the entry could be written.
+    pub fn restart_clock(&mut self) {
+        self.clock.restart(self.config.deadline);
+    }
+
+    /// Gives back connection and permit; the read goes on from its offset when it is asked for more.
+    pub fn park(&mut self) {
+        self.unread = None;
+        self.open = None;
+        self.idle = None;
+    }
+
+    /// Gives back the permit alone, because whoever takes the bytes has stalled.
+    pub fn rest(&mut self) {
+        if let Some((body, _permit)) = self.open.take() {
+            self.idle = Some(body);
+        }
+    }
+
+    /// Goes on from the offset after a break or a parking, before more bytes are asked for.
+    pub async fn reopen(&mut self) -> Result<(), Failure> {
+        let Some(pin) = self.pin.clone() else { return Err(Failure::Unpinned) };
+        self.backend.metrics.retries.inc();
+        let ask = pin.resumed(&self.ask, self.done);
+        loop {
+            match self.attempt(&ask).await {
+                Ok(None) => {}
+                Ok(Some((Judged { verdict: Verdict::Body { range: Some(range), .. }, headers, .. }, body, permit))) => {
+                    if !pin.holds(&headers, &range) {
+                        return Err(Failure::Unpinned);
+                    }
+                    self.open = Some((body, permit));
+                    return Ok(());
+                }
+                // Whatever else it is now, it is not the object that the read began with.
+                Ok(Some(_)) | Err(Failure::Lying) => return Err(Failure::Unpinned),
+                Err(Failure::Answered { status, .. }) if status.is_client_error() => return Err(Failure::Unpinned),
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// The next bytes of the open body, nothing at its end, and nothing also where it broke: `open` tells which.
+    async fn frame(&mut self) -> Result<Option<Bytes>, Failure> {
+        let (body, _) = self.open.as_mut().expect("the caller has opened it");
+        match self.clock.run_capped(self.backend.attempt_timeout, body.frame()).await {
+            Ran::Done(Some(Ok(frame))) => {
+                let Ok(bytes) = frame.into_data() else { return Ok(Some(Bytes::new())) };
+                self.received(&bytes)?;
+                Ok(Some(bytes))
+            }
+            // A body without a length ends here; one that said its length must not.
+            Ran::Done(None) if self.length.is_none() => Ok(None),
+            Ran::OutOfTime => Err(self.out_of_time()),
+            Ran::Done(_) | Ran::TooLong => {
+                tracing::debug!(backend = self.backend.name, offset = self.done, "body broke");
+                self.park();
+                self.back_off().await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn received(&mut self, bytes: &Bytes) -> Result<(), Failure> {
+        let count = bytes.len() as u64;
+        self.stats.bytes.fetch_add(count, Ordering::Relaxed);
+        self.backend.limiter.progress();
+        if self.length.is_some_and(|length| self.done + count > length) {
+            return Err(Failure::Lying);
+        }
+        if self.done / DEADLINE_STEP_BYTES != (self.done + count) / DEADLINE_STEP_BYTES {
+            self.clock.restart(self.config.deadline);
+        }
+        self.done += count;
+        self.failures = 0;
+        Ok(())
+    }
+
+    async fn permit(&mut self) -> Result<Permit, Failure> {
+        match self.clock.wait_for_permit(&self.backend.limiter, self.lane, self.place).await {
+            Some(permit) => Ok(permit),
+            None => Err(self.out_of_time()),
+        }
+    }
+
+    /// One attempt: permit, request, judgement. Nothing means that it failed in a way that may be better now: the back-off
+    /// has been waited for.
+    async fn attempt(&mut self, ask: &ReadAsk) -> Result<Option<(Judged, Body, Permit)>, Failure> {
+        let permit = self.permit().await?;
+        self.stats.requests.fetch_add(1, Ordering::Relaxed);
+        let timeout = self.backend.attempt_timeout;
+        let backend = Arc::clone(&self.backend);
+        let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
+            Ran::Done(Attempt::Ok(response)) => response,
+            Ran::OutOfTime => return Err(self.out_of_time()),
+            Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::Garbled => {
+                tracing::warn!(backend = backend.name, %error, "answer is not http");
+                return Err(Failure::Lying);
+            }
+            Ran::Done(Attempt::Err(error)) => {
+                tracing::debug!(backend = backend.name, %error, "attempt failed");
+                drop(permit);
+                return self.back_off().await.map(|()| None);
+            }
+            Ran::TooLong => {
+                drop(permit);
+                return self.back_off().await.map(|()| None);
+            }
+        };
+        let (head, body) = response.into_parts();
+        let (code, body) = if head.status.is_client_error() || head.status.is_server_error() {
+            let code = match self.clock.run_capped(timeout, error_code(body)).await {
+                Ran::Done(code) => code,
+                // The status alone is an answer.
+                Ran::TooLong => None,
+                Ran::OutOfTime => return Err(self.out_of_time()),
+            };
+            (code, empty_body())
+        } else {
+            (None, body)
+        };
+        match judge(ask, head.status, &head.headers, code.as_deref()) {
+            verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
+                backend.limiter.answered();
+                Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
+            }
+            Verdict::Refused => {
+                backend.limiter.answered();
+                Err(Failure::Answered { status: head.status, code, headers: head.headers })
+            }
+            Verdict::Lying(why) => {
+                tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                Err(Failure::Lying)
+            }
+            verdict => {
+                drop(permit);
+                if verdict == Verdict::Pacing {
+                    backend.limiter.slow_down();
+                }
+                if head.status.is_server_error() {
+                    self.last_5xx = Some(Failure::Answered { status: head.status, code, headers: head.headers });
+                }
+                self.back_off().await.map(|()| None)
+            }
+        }
+    }
+
+    /// Waits a random time that grows with the failures in a row (full jitter), unless the deadline comes first.
+    async fn back_off(&mut self) -> Result<(), Failure> {
+        let ceiling = self.config.backoff_base.saturating_mul(1 << self.failures.min(16)).min(self.config.backoff_max);
+        self.failures += 1;
+        self.backend.metrics.retries.inc();
+        let pause = ceiling.mul_f64(self.backend.random().random::<f64>());
+        match self.clock.run(tokio::time::sleep(pause)).await {
+            Some(()) => Ok(()),
+            None => Err(self.out_of_time()),
+        }
+    }
+
+    fn out_of_time(&mut self) -> Failure {
+        self.park();
+        self.last_5xx.take().unwrap_or(Failure::DeadlinePassed)
+    }
+}
+
+struct Judged {
+    status: StatusCode,
+    headers: HeaderMap,
+    verdict: Verdict,
+}
+
+/// The S3 code in an error's body, if the body is an S3 error whose code is fit to be passed on.
+async fn error_code(body: Body) -> Option<String> {
+    super::s3::error_code(&collect(body, ERROR_BODY_BYTES_MAX).await.ok()?)
+}

@@ -1,0 +1,209 @@
+//! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
+//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
+//! [`credentials`], and a pooled connection ([`connect`]). No retry, no limit: those sit above.
+
+pub mod connect;
+pub mod credentials;
+pub mod sign;
+
+use std::time::SystemTime;
+
+use futures_util::future::BoxFuture;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::BodyExt;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Forward, ObjectRead, ReadAsk, empty_body};
+use crate::config::Addressing;
+use crate::telemetry::BackendMetrics;
+use crate::types::WallClock;
+use connect::Client;
+use credentials::Credentials;
+use sign::{EMPTY_SHA256, Signer};
+
+/// What stays as it is in a path that we make: RFC 3986's unreserved characters and the slash.
+const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// What stays as it is in a query value that we make.
+const QUERY_VALUE: &AsciiSet = &KEY.add(b'/');
+
+/// An endpoint with all that is needed to ask it.
+pub struct S3Store {
+    /// Pooled connections.
+    pub client: Client,
+    /// `http` or `https`.
+    pub scheme: Scheme,
+    /// Host and port of the endpoint.
+    pub authority: Authority,
+    /// Where the bucket's name goes.
+    pub addressing: Addressing,
+    /// Current credentials.
+    pub credentials: Credentials,
+    /// The signer for the endpoint's region.
+    pub signer: Signer,
+    /// For the date in the signature.
+    pub now: WallClock,
+    /// Counts what comes back.
+    pub metrics: BackendMetrics,
+}
+
+impl S3Store {
+    async fn send(&self, mut request: Request<Body>) -> Attempt {
+        let (authority, path) = self.place(request.uri())?;
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
+        let now: SystemTime = (self.now)();
+        let credentials =
+            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::Unreachable, source })?;
+        let method = request.method().clone();
+        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
+        *request.uri_mut() =
+            Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
+        let started = tokio::time::Instant::now();
+        let answer = self.client.request(request).await;
+        self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
+        match answer {
+            Ok(response) => {
+                self.count(&response);
+                Ok(response.map(|body| Body::new(body.map_err(BoxError::from))))
+            }
+            Err(error) => {
+                self.metrics.attempts_no_answer.inc();
+                Err(connect::classify(error))
+            }
+        }
+    }
+
+    fn count<B>(&self, response: &Response<B>) {
+        match response.status().as_u16() {
+            429 | 503 => self.metrics.attempts_slow_down.inc(),
+            status if status >= 500 => self.metrics.attempts_failed.inc(),
+            _ => self.metrics.attempts_ok.inc(),
+        }
+    }
+
+    /// The host to ask and the raw path there, for a URI that names the bucket first in its path.
+    fn place(&self, uri: &Uri) -> Result<(Authority, PathAndQuery), BackendError> {
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if self.addressing == Addressing::Path {
+            return Ok((self.authority.clone(), path));
+        }
+        let rest = path.as_str().strip_prefix('/').unwrap_or_default();
+        let bucket_end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (bucket, rest) = rest.split_at(bucket_end);
+        if bucket.is_empty() {
+            return Ok((self.authority.clone(), path));
+        }
+        let authority = Authority::try_from(format!("{bucket}.{}", self.authority)).map_err(internal)?;
+        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
+    }
+}
+
+fn internal(source: impl Into<BoxError>) -> BackendError {
+    BackendError { kind: BackendErrorKind::Unreachable, source: source.into() }
+}
+
+/// Path and query of a GetObject, encoded once.
+pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
+    let mut path = String::with_capacity(bucket.len() + key.len() + 16);
+    path.push('/');
+    path.push_str(bucket);
+    path.push('/');
+    path.extend(utf8_percent_encode(key, KEY));
+    if let Some(version) = version {
+        path.push_str("?versionId=");
+        path.extend(utf8_percent_encode(version, QUERY_VALUE));
+    }
+    path
+}
+
+impl ObjectRead for S3Store {
+    fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
+        Box::pin(async move {
+            let path = object_path(&ask.bucket, ask.key.as_str(), ask.version.as_deref());
+            let mut request = Request::new(empty_body());
+            *request.method_mut() = Method::GET;
+            *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).map_err(internal)?);
+            let headers = request.headers_mut();
+            headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+            headers.insert("x-amz-content-sha256", HeaderValue::from_static(EMPTY_SHA256));
+            if let Some(range) = ask.range {
+                headers.insert(header::RANGE, HeaderValue::from_str(&range.to_string()).map_err(internal)?);
+            }
+            if let Some(tag) = &ask.if_match {
+                headers.insert(header::IF_MATCH, tag.clone());
+            }
+            if let Some(tag) = &ask.if_none_match {
+                headers.insert(header::IF_NONE_MATCH, tag.clone());
+            }
+            self.send(request).await
+        })
+    }
+}
+
+impl Forward for S3Store {
+    fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
+        Box::pin(self.send(request))
+    }
+}
+
+/// Longest S3 error code that is passed on.
+const CODE_BYTES_MAX: usize = 64;
+
+/// The `Code` of an S3 `<Error>` document, if it is one and the code is fit to be passed on.
+pub fn error_code(body: &[u8]) -> Option<String> {
+    use quick_xml::events::Event;
+    let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
+    let mut path: Vec<String> = Vec::new();
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
+            Event::End(_) => drop(path.pop()),
+            Event::Text(text) if path == ["Error", "Code"] => {
+                let code = text.trim();
+                let fit =
+                    (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+                return fit.then(|| code.to_owned());
+            }
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Headers of a batch that go along with each of its reads.
+pub fn read_headers(headers: &HeaderMap, names: &[&'static str]) -> HeaderMap {
+    names.iter().filter_map(|name| headers.get(*name).map(|value| (http::HeaderName::from_static(name), value.clone()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_encoded_once_and_never_normalised() {
+        assert_eq!(object_path("b", "a b/../%20//é+~", None), "/b/a%20b/../%2520//%C3%A9%2B~");
+        assert_eq!(object_path("b", "/k", Some("a/b=")), "/b//k?versionId=a%2Fb%3D");
+    }
+
+    #[test]
+    fn a_code_is_taken_from_an_s3_error_only() {
+        let code = |body: &str| error_code(body.as_bytes());
+        assert_eq!(code("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>").as_deref(), Some("NoSuchKey"));
+        assert_eq!(code("<Error xmlns=\"x\"><Message>m</Message><Code> Slow.Down </Code></Error>").as_deref(), Some("Slow.Down"));
+        for body in [
+            "",
+            "<html><Code>X</Code></html>",
+            "<Error><Code>no such</Code></Error>",
+            "<Error><Code></Code></Error>",
+            "<Error><a><Code>X</Code></a></Error>",
+            "not xml",
+            "<Error><Code>",
+        ] {
+            assert_eq!(code(body), None, "{body}");
+        }
+        assert_eq!(code(&format!("<Error><Code>{}</Code></Error>", "x".repeat(65))), None);
+    }
+}

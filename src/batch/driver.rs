@@ -1,0 +1,448 @@
+//! The loop that turns fetches into one ordered stream. One task a batch: it starts fetches as far as bytes are reserved for
+//! them, writes what is the turn of, and sends chunks while the client takes them. Dropping it, or its channel, releases
+//! every fetch, permit and byte.
+//!
+//! Invariants: it never holds more than the batch's window, its head reservation and a chunk or two; the word `End` is sent
+//! only after the closing delimiter of an answer that is whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::admission::{Admission, Admitted, Stalled};
+use super::body::Chunk;
+use super::encode::Multipart;
+use super::fetch::{Claim, Done, Fetch, Fetched, Pools};
+use super::order::Turns;
+use super::outcome::{FailedEntry, Totals};
+use super::plan::{Plan, Planned};
+use super::request::OnError;
+use crate::backend::limited::Lane;
+use crate::backend::retrying::{Failure, Head, Read, ReadStats, RetryConfig};
+use crate::budget::Reservation;
+use crate::types::EntryIndex;
+
+/// A chunk is sent as soon as it has this many bytes; what is less is sent before the stream waits.
+pub const CHUNK_BYTES: usize = 64 * 1024;
+
+/// A client that has taken nothing for this long gives its read's permit back.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Everything that one batch runs on.
+pub struct Driver {
+    /// What to read.
+    pub plan: Arc<Plan>,
+    /// Who is written next.
+    pub turns: Turns,
+    /// What a failed entry does.
+    pub on_error: OnError,
+    /// Whether the answer ends in a summary.
+    pub has_summary: bool,
+    /// Writes parts.
+    pub encoder: Multipart,
+    /// To the body.
+    pub chunks: mpsc::Sender<Chunk>,
+    /// This batch's number, by which permits go round.
+    pub number: u64,
+    /// When and for how long reads are tried again.
+    pub retry: RetryConfig,
+    /// Most fetches at a time.
+    pub concurrency: usize,
+    /// Bytes that are reserved for an entry before its length is known.
+    pub entry_bytes: u64,
+    /// Where entries ahead of the head get their bytes.
+    pub pools: Pools,
+    /// What the batch was admitted with.
+    pub admitted: Option<Admitted>,
+    /// To be found there while the client stalls.
+    pub admission: Arc<Admission>,
+}
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All parts were written.
+    Complete,
+    /// A failed entry was the last, as asked.
+    Stopped,
+    /// A part could not be finished.
+    Broken,
+    /// Nobody reads any more.
+    ClientGone,
+    /// A reader that stalled had to make room.
+    BrokenOff,
+}
+
+impl Driver {
+    /// Runs the batch to its end and says what came of it.
+    pub async fn run(self, stalled: &Stalled) -> (Ending, Totals) {
+        let mut state = Loop::new(self);
+        let ending = state.drive(stalled).await;
+        state.forget_stall();
+        (ending, state.totals())
+    }
+}
+
+/// What is being written.
+enum Writing {
+    /// Nothing: between parts.
+    Between,
+    /// A body, or its beginning, that is held.
+    Held { body: Vec<u8>, from: usize, claim: Claim, rest: Option<Box<Read>> },
+    /// A body that streams. The read is here while it waits for room in the chunk; while it waits for the backend it is in
+    /// `next`, and this is empty.
+    Streaming(Option<Box<Read>>),
+}
+
+/// The bytes that a streaming read brings next, with the read itself.
+type NextBytes = BoxFuture<'static, (Box<Read>, Result<Option<Bytes>, Failure>)>;
+
+struct Loop {
+    driver: Driver,
+    /// Lives as long as the batch: the parsed request is that large at the most.
+    _request: Reservation,
+    /// The head's reservation, while it is not lent to an entry.
+    head_claim: Option<Claim>,
+    /// Index of the entry that is written next, for the fetches.
+    head: Arc<AtomicU32>,
+    stats: Arc<ReadStats>,
+    fetches: FuturesUnordered<BoxFuture<'static, Done>>,
+    ready: HashMap<EntryIndex, (Fetched, Claim)>,
+    next_to_start: usize,
+    /// In the queue for shared bytes, once a fetch could not be started for want of them.
+    waiting_for_bytes: Option<BoxFuture<'static, Reservation>>,
+    /// What the queue gave.
+    granted: Option<Reservation>,
+    out: BytesMut,
+    writing: Writing,
+    next: Option<NextBytes>,
+    /// Set once the closing delimiter is in `out`.
+    closed_as: Option<Ending>,
+    totals: Totals,
+    started_at: Instant,
+    /// Since when the client has not taken what is there for it.
+    blocked_since: Option<Instant>,
+    /// The stall has been noted, under this instant.
+    noted: Option<Instant>,
+}
+
+/// What woke the loop.
+enum Event {
+    Sent,
+    Ended,
+    Done(Done),
+    Next((Box<Read>, Result<Option<Bytes>, Failure>)),
+    Granted(Reservation),
+    Stalled,
+    Over(Ending),
+}
+
+impl Loop {
+    fn new(mut driver: Driver) -> Self {
+        let Admitted { head, request } = driver.admitted.take().expect("a driver is run once");
+        let totals = Totals { entries: driver.plan.entries.len() as u64, ..Totals::default() };
+        Self {
+            driver,
+            _request: request,
+            head_claim: Some(Claim::Head(head)),
+            head: Arc::default(),
+            stats: Arc::default(),
+            fetches: FuturesUnordered::new(),
+            ready: HashMap::new(),
+            next_to_start: 0,
+            waiting_for_bytes: None,
+            granted: None,
+            out: BytesMut::new(),
+            writing: Writing::Between,
+            next: None,
+            closed_as: None,
+            totals,
+            started_at: Instant::now(),
+            blocked_since: None,
+            noted: None,
+        }
+    }
+
+    async fn drive(&mut self, stalled: &Stalled) -> Ending {
+        loop {
+            self.start_fetches();
+            self.write();
+            self.pull();
+            match self.wait(stalled).await {
+                Event::Sent => self.forget_stall(),
+                Event::Ended => return self.closed_as.expect("End is sent after the closing delimiter"),
+                Event::Done(done) => self.take(done),
+                Event::Next((read, Ok(Some(bytes)))) => {
+                    self.out.extend_from_slice(&bytes);
+                    self.writing = Writing::Streaming(Some(read));
+                }
+                Event::Next((_, Ok(None))) => self.writing = Writing::Between,
+                Event::Next((_, Err(failure))) => {
+                    tracing::debug!(batch.number = self.driver.number, ?failure, "a part could not be finished");
+                    return Ending::Broken;
+                }
+                Event::Granted(bytes) => self.granted = Some(bytes),
+                Event::Stalled => self.note_stall(stalled),
+                Event::Over(ending) => return ending,
+            }
+        }
+    }
+
+    /// Waits for whatever comes first. What has come from backends is taken in before a chunk that is not full is sent, so
+    /// that chunks are large while there is that much to send.
+    async fn wait(&mut self, stalled: &Stalled) -> Event {
+        let full = self.out.len() >= CHUNK_BYTES;
+        let some = !self.out.is_empty();
+        let end = !some && self.closed_as.is_some();
+        if (some || end) && self.blocked_since.is_none() {
+            self.blocked_since = Some(Instant::now());
+        }
+        let stalls_at = self.blocked_since.filter(|_| self.noted.is_none()).map(|since| since + STALL);
+        if self.noted.is_some() {
+            self.rest();
+        }
+        let Self { driver: Driver { chunks, .. }, out, fetches, next, waiting_for_bytes, .. } = self;
+        let send = |slot: Result<mpsc::Permit<'_, Chunk>, _>, out: &mut BytesMut| match slot {
+            Ok(slot) => {
+                slot.send(Chunk::Data(out.split().freeze()));
+                Event::Sent
+            }
+            Err(mpsc::error::SendError(())) => Event::Over(Ending::ClientGone),
+        };
+        tokio::select! {
+            biased;
+            () = stalled.break_off.cancelled() => Event::Over(Ending::BrokenOff),
+            slot = chunks.reserve(), if full => send(slot, out),
+            Some(done) = fetches.next(), if !fetches.is_empty() => Event::Done(done),
+            got = async { next.as_mut().expect("checked").await }, if next.is_some() => {
+                *next = None;
+                Event::Next(got)
+            }
+            bytes = async { waiting_for_bytes.as_mut().expect("checked").await }, if waiting_for_bytes.is_some() => {
+                *waiting_for_bytes = None;
+                Event::Granted(bytes)
+            }
+            slot = chunks.reserve(), if some && !full => send(slot, out),
+            slot = chunks.reserve(), if end => match slot {
+                Ok(slot) => {
+                    slot.send(Chunk::End);
+                    Event::Ended
+                }
+                Err(_) => Event::Over(Ending::ClientGone),
+            },
+            () = chunks.closed() => Event::Over(Ending::ClientGone),
+            () = sleep_until(stalls_at.unwrap_or_else(Instant::now)), if stalls_at.is_some() => Event::Stalled,
+        }
+    }
+
+    /// Starts fetches in the order asked, as far as there are bytes for them.
+    fn start_fetches(&mut self) {
+        if self.closed_as.is_some() || self.totals.stopped.is_some() {
+            return;
+        }
+        while self.next_to_start < self.driver.plan.entries.len() && self.fetches.len() < self.driver.concurrency {
+            let index = EntryIndex(self.next_to_start as u32);
+            let Some(claim) = self.claim(index) else { return };
+            self.next_to_start += 1;
+            let fetch = Fetch { index, claim, pools: self.driver.pools.clone(), head: Arc::clone(&self.head) };
+            match self.driver.plan.entry(index) {
+                Planned::Failed(failed) => self.take(fetch.failed(failed)),
+                Planned::Read(backend, ask) => {
+                    let lane = Lane::batch(self.driver.number);
+                    let read = Read::new(backend, self.driver.retry, lane, index.0, ask, Arc::clone(&self.stats));
+                    self.fetches.push(Box::pin(fetch.run(read)));
+                }
+            }
+        }
+    }
+
+    /// Bytes for one more entry: from the window, or for the entry that everything else waits for, the head's own.
+    fn claim(&mut self, index: EntryIndex) -> Option<Claim> {
+        let (pools, bytes) = (&self.driver.pools, self.driver.entry_bytes);
+        if let Some(window) = pools.window.try_reserve(bytes) {
+            if let Some(shared) = self.granted.take().or_else(|| pools.shared.try_reserve(bytes)) {
+                return Some(Claim::Ahead { window, shared });
+            }
+            if self.waiting_for_bytes.is_none() {
+                let shared = pools.shared.clone();
+                self.waiting_for_bytes = Some(Box::pin(async move { shared.reserve(bytes).await }));
+            }
+        }
+        if self.driver.turns.lowest_unwritten() == Some(index) { self.head_claim.take() } else { None }
+    }
+
+    /// Takes in a fetch that has ended. A large entry keeps its connection only if it is written right away.
+    fn take(&mut self, done: Done) {
+        let Done { index, mut fetched, claim } = done;
+        match &mut fetched {
+            Fetched::Whole { .. } => self.driver.turns.became_whole(index),
+            Fetched::Failed(_) => {
+                self.totals.failed += 1;
+                self.driver.turns.became_whole(index);
+            }
+            Fetched::Large(large) => {
+                let now = matches!(self.writing, Writing::Between) && self.driver.turns.head() == Some(index);
+                if !now {
+                    large.read.park();
+                }
+            }
+        }
+        self.ready.insert(index, (fetched, claim));
+    }
+
+    /// Writes into the chunk what can be written, until it is full.
+    fn write(&mut self) {
+        while self.out.len() < CHUNK_BYTES && self.closed_as.is_none() {
+            match std::mem::replace(&mut self.writing, Writing::Between) {
+                Writing::Between => {
+                    if !self.begin_part() {
+                        return;
+                    }
+                }
+                Writing::Held { body, from, claim, rest } => {
+                    let to = body.len().min(from + CHUNK_BYTES - self.out.len());
+                    self.out.extend_from_slice(&body[from..to]);
+                    if to < body.len() {
+                        self.writing = Writing::Held { body, from: to, claim, rest };
+                    } else {
+                        self.release(claim);
+                        self.writing = rest.map_or(Writing::Between, |read| Writing::Streaming(Some(read)));
+                    }
+                }
+                streaming @ Writing::Streaming(_) => {
+                    self.writing = streaming;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Begins the next part, or the end; says whether there was anything to write.
+    fn begin_part(&mut self) -> bool {
+        let Some(index) = self.driver.turns.head().filter(|_| self.totals.stopped.is_none()) else {
+            self.close();
+            return true;
+        };
+        self.head.store(index.0, Ordering::Relaxed);
+        let Some((fetched, claim)) = self.ready.remove(&index) else { return false };
+        match fetched {
+            Fetched::Large(large) if !large.read.is_open() => {
+                let fetch = Fetch { index, claim, pools: self.driver.pools.clone(), head: Arc::clone(&self.head) };
+                self.fetches.push(Box::pin(fetch.resume(large)));
+                return false;
+            }
+            Fetched::Large(mut large) => {
+                large.read.restart_clock();
+                self.begin_body(index, &large.head, large.head.length.expect("without a length nothing streams"));
+                self.writing = Writing::Held { body: large.body, from: 0, claim, rest: Some(Box::new(large.read)) };
+            }
+            Fetched::Whole { head, body } => {
+                self.begin_body(index, &head, body.len() as u64);
+                self.writing = Writing::Held { body, from: 0, claim, rest: None };
+            }
+            Fetched::Failed(failed) => {
+                self.write_failed(index, &failed);
+                self.release(claim);
+            }
+        }
+        true
+    }
+
+    fn begin_body(&mut self, index: EntryIndex, head: &Head, length: u64) {
+        self.driver.turns.write(index);
+        self.driver.encoder.begin(&mut self.out, self.driver.plan.part(index), head.status, &head.headers, length);
+        self.totals.delivered += 1;
+        self.totals.bytes += length;
+    }
+
+    fn write_failed(&mut self, index: EntryIndex, failed: &FailedEntry) {
+        self.driver.turns.write(index);
+        if self.driver.on_error == OnError::Omit {
+            self.totals.omitted += 1;
+            return;
+        }
+        self.totals.bytes += self.driver.encoder.failed(&mut self.out, self.driver.plan.part(index), failed);
+        self.totals.delivered += 1;
+        if self.driver.on_error == OnError::Stop {
+            self.totals.stopped = Some((index, failed.status, failed.code.clone().into_owned()));
+            self.fetches.clear();
+            self.ready.clear();
+            self.waiting_for_bytes = None;
+        }
+    }
+
+    fn close(&mut self) {
+        if self.driver.has_summary {
+            let totals = self.totals();
+            self.driver.encoder.summary(&mut self.out, &totals);
+        }
+        self.driver.encoder.close(&mut self.out);
+        self.closed_as = Some(if self.totals.stopped.is_some() { Ending::Stopped } else { Ending::Complete });
+    }
+
+    /// Asks the streaming read for more, if there is room for it.
+    fn pull(&mut self) {
+        if self.out.len() >= CHUNK_BYTES {
+            return;
+        }
+        if let Writing::Streaming(read) = &mut self.writing
+            && let Some(mut read) = read.take()
+        {
+            self.next = Some(Box::pin(async move {
+                let bytes = read.next().await;
+                (read, bytes)
+            }));
+        }
+    }
+
+    fn release(&mut self, claim: Claim) {
+        if matches!(claim, Claim::Head(_)) {
+            self.head_claim = Some(claim);
+        }
+    }
+
+    /// The client has taken nothing for a while: new batches may have to find this one.
+    fn note_stall(&mut self, stalled: &Stalled) {
+        if let Some(since) = self.blocked_since {
+            self.driver.admission.note_stalled(since, self.driver.number, stalled.clone());
+            self.noted = Some(since);
+        }
+    }
+
+    fn forget_stall(&mut self) {
+        self.blocked_since = None;
+        if let Some(since) = self.noted.take() {
+            self.driver.admission.forget_stalled(since, self.driver.number);
+        }
+    }
+
+    /// Gives back the permits of reads that wait for the client.
+    fn rest(&mut self) {
+        match &mut self.writing {
+            Writing::Streaming(Some(read)) | Writing::Held { rest: Some(read), .. } => read.rest(),
+            _ => {}
+        }
+        for (fetched, _) in self.ready.values_mut() {
+            if let Fetched::Large(large) = fetched {
+                large.read.rest();
+            }
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            backend_requests: self.stats.requests.load(Ordering::Relaxed),
+            backend_bytes: self.stats.bytes.load(Ordering::Relaxed),
+            elapsed_ms: self.started_at.elapsed().as_millis() as u64,
+            ..self.totals.clone()
+        }
+    }
+}

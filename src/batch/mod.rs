@@ -1,0 +1,270 @@
+//! The life of one BatchGet, on one screen ([`Batches::answer`]):
+//!
+//! 1. [`accept`]: the head is what the contract wants, or a request-level error.
+//! 2. [`admission`]: bytes for the request and for the head of the answer, or 503.
+//! 3. [`request`]: the verified body, read strictly.
+//! 4. [`plan`]: entry by entry, may this identity read this, and where is it.
+//! 5. [`driver`]: one task that starts [`fetch`]es as far as bytes are reserved for them, keeps the [`order`], lets
+//!    [`encode`] write the parts, and sends chunks through [`body`] while the client takes them.
+//! 6. [`outcome`]: how entries end, and what the batch adds up to.
+//!
+//! What enters is an authenticated request, what leaves is one answer. Everything that only a backend can know is a part of
+//! it. Invariant: a short batch can never look whole.
+
+mod accept;
+pub mod admission;
+mod body;
+mod driver;
+mod encode;
+mod fetch;
+mod order;
+mod outcome;
+mod plan;
+mod request;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, Version, header};
+use http_body_util::BodyExt;
+use prometheus::IntGauge;
+use rand::rngs::SmallRng;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::{Authenticated, Payload, VerifiedBody};
+use crate::backend::retrying::RetryConfig;
+use crate::backend::{Backend, Body, BoxError};
+use crate::budget::Pool;
+use crate::config::{BatchConfig, TailConfig};
+use crate::error::{Error, Kind, Result};
+use crate::peer::Peer;
+use crate::route::Routes;
+use crate::telemetry::Metrics;
+use crate::types::{ObjectKey, RequestId};
+use admission::{Admission, Admitted, Stalled};
+use body::BatchBody;
+use driver::{Driver, Ending};
+use encode::Multipart;
+use fetch::Pools;
+use order::Turns;
+use plan::Plan;
+use request::BatchRequest;
+
+/// Chunks between the driver and the connection. One is enough to keep both busy.
+const CHUNKS_MAX: usize = 1;
+
+/// The media types of answers.
+const FORMATS: &[&str] = &["multipart/mixed"];
+
+/// Version of the contract.
+const VERSION: u32 = 1;
+
+/// Answers BatchGets.
+pub struct Batches {
+    config: BatchConfig,
+    retry: RetryConfig,
+    routes: Arc<Routes<Arc<Backend>>>,
+    admission: Arc<Admission>,
+    metrics: Metrics,
+    random: Mutex<SmallRng>,
+    numbers: AtomicU64,
+}
+
+/// A request that is on its way to an answer: what the edge and `auth` found out about it.
+pub struct Ask<'a> {
+    /// Method, URI and headers as they came.
+    pub head: &'a Parts,
+    /// The bucket of the URL.
+    pub bucket: Option<&'a str>,
+    /// Who asks, and how the body was signed.
+    pub authenticated: Authenticated,
+    /// The connection.
+    pub peer: &'a Peer,
+    /// For the answer.
+    pub request_id: RequestId,
+}
+
+impl Batches {
+    /// A service over `routes`; its budgets are part of `admission`.
+    pub fn new(
+        config: BatchConfig,
+        tail: &TailConfig,
+        routes: Arc<Routes<Arc<Backend>>>,
+        admission: Arc<Admission>,
+        metrics: Metrics,
+        random: SmallRng,
+    ) -> Self {
+        let retry = RetryConfig { backoff_base: tail.backoff_base, backoff_max: tail.backoff_max, deadline: config.entry_deadline };
+        Self { config, retry, routes, admission, metrics, random: Mutex::new(random), numbers: AtomicU64::new(1) }
+    }
+
+    /// What this endpoint can do, as JSON.
+    pub fn capabilities(&self) -> Vec<u8> {
+        let limits = json!({
+            "Entries": self.config.entries_max,
+            "BodyBytes": self.config.body_bytes_max,
+            "KeyBytes": ObjectKey::BYTES_MAX,
+            "IdBytes": request::ID_BYTES_MAX,
+        });
+        let capabilities =
+            json!({"Version": VERSION, "Formats": FORMATS, "Limits": limits, "Features": ["Order", "OnError", "Summary"]});
+        serde_json::to_vec(&capabilities).expect("numbers and strings are JSON")
+    }
+
+    /// The life of one BatchGet.
+    pub async fn answer(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        accept::check(ask.head)?;
+        check_signing(&ask)?;
+        let length = self.body_length(&ask.head.headers)?;
+        let admitted = self.admission.admit(length).await?;
+        let body = read_verified(ask.authenticated.payload, &ask.head.headers, body, length).await?;
+        let batch = request::parse(&body, self.config.entries_max, ask.bucket.is_some())?;
+        drop(body);
+        let plan = Plan {
+            bucket: ask.bucket.unwrap_or_default().to_owned(),
+            identity: ask.authenticated.identity,
+            routes: Arc::clone(&self.routes),
+            headers: Arc::new(crate::backend::s3::read_headers(&ask.head.headers, accept::ENTRY_HEADERS)),
+            entries: Vec::new(),
+        };
+        let on_http_1 = ask.head.version < Version::HTTP_2;
+        let cut = on_http_1.then(|| ask.peer.cut.clone());
+        Ok(self.start(batch, plan, admitted, ask.request_id, cut))
+    }
+
+    /// Starts the driver and returns the head of the answer with the body that it feeds.
+    fn start(
+        &self,
+        batch: BatchRequest,
+        plan: Plan,
+        admitted: Admitted,
+        id: RequestId,
+        cut: Option<CancellationToken>,
+    ) -> Response<Body> {
+        let has_summary = batch.has_summary();
+        let plan = Plan { entries: batch.entries, ..plan };
+        let count = plan.entries.len();
+        let encoder = Multipart::new(id, &mut *self.random.lock().expect("drawing a number does not panic"));
+        let content_type = encoder.content_type();
+        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+        let driver = Driver {
+            plan: Arc::new(plan),
+            turns: Turns::new(batch.order, count),
+            on_error: batch.on_error,
+            has_summary,
+            encoder,
+            chunks: sender,
+            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            retry: self.retry,
+            concurrency: self.config.concurrency,
+            entry_bytes: self.config.entry_bytes,
+            pools: Pools { window: Pool::new(self.config.window_bytes, None), shared: self.admission.window().clone() },
+            admitted: Some(admitted),
+            admission: Arc::clone(&self.admission),
+        };
+        let metrics = self.metrics.clone();
+        tokio::spawn(run(driver, metrics, id, cut));
+        let mut response = Response::new(Body::new(BatchBody::new(receiver).map_err(BoxError::from)));
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        response.headers_mut().insert("batch-count", HeaderValue::from(count));
+        response
+    }
+
+    /// The announced length of the request's body, within the limit.
+    fn body_length(&self, headers: &HeaderMap) -> Result<u64> {
+        let announced = ["x-amz-decoded-content-length", "content-length"].iter().find_map(|name| headers.get(*name));
+        let missing =
+            || Error::new(Kind::MissingContentLength, "a BatchGet must announce the length of its body in Content-Length");
+        let length = announced.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).ok_or_else(missing)?;
+        let max = self.config.body_bytes_max;
+        if length > max {
+            let what = format!("the body has {length} bytes, which is over the limit of {max} (Limits.BodyBytes)");
+            return Err(Error::new(Kind::EntityTooLarge, what));
+        }
+        Ok(length)
+    }
+}
+
+/// A body that the signature does not cover would let anyone on the path, or anyone with the URL, read what the signer may.
+fn check_signing(ask: &Ask<'_>) -> Result<()> {
+    let denied = |why| Err(Error::new(Kind::AccessDenied, why));
+    if ask.authenticated.presigned {
+        if !ask.authenticated.payload_pinned {
+            return denied("a presigned BatchGet must sign x-amz-content-sha256 with the hash of its body");
+        }
+    } else if matches!(ask.authenticated.payload, Payload::Unsigned | Payload::UnsignedTrailer) && !ask.peer.secure {
+        return denied("the body of a BatchGet must be signed (x-amz-content-sha256) unless the connection is TLS");
+    }
+    Ok(())
+}
+
+async fn read_verified(payload: Payload, headers: &HeaderMap, body: Body, length: u64) -> Result<Bytes> {
+    let (body, _) = VerifiedBody::new(payload, headers, body)?;
+    let mut bytes = BytesMut::with_capacity(length as usize);
+    let mut body = std::pin::pin!(body);
+    while let Some(frame) = body.frame().await {
+        let data = frame.map_err(Error::from)?.into_data().unwrap_or_default();
+        if (bytes.len() + data.len()) as u64 > length {
+            return Err(Error::new(Kind::InvalidRequest, "the body is longer than it was announced"));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Counts a batch as long as it lives, even if its task ends in a panic.
+struct InFlight {
+    gauge: IntGauge,
+    gone: CancellationToken,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.gauge.dec();
+        self.gone.cancel();
+    }
+}
+
+async fn run(driver: Driver, metrics: Metrics, id: RequestId, cut: Option<CancellationToken>) {
+    let stalled = Stalled { break_off: CancellationToken::new(), gone: CancellationToken::new() };
+    metrics.batch_in_flight.inc();
+    let _in_flight = InFlight { gauge: metrics.batch_in_flight.clone(), gone: stalled.gone.clone() };
+    let timer = metrics.batch_seconds.start_timer();
+    let (ending, totals) = driver.run(&stalled).await;
+    timer.observe_duration();
+    if let (Ending::BrokenOff, Some(cut)) = (ending, cut) {
+        cut.cancel();
+    }
+    metrics.batches_total.with_label_values(&[ending.name()]).inc();
+    metrics.batch_bytes_total.inc_by(totals.bytes);
+    metrics.entries_total.with_label_values(&["failed"]).inc_by(totals.failed);
+    metrics.entries_total.with_label_values(&["delivered"]).inc_by(totals.delivered);
+    tracing::debug!(
+        request.id = %id,
+        batch.ending = ending.name(),
+        batch.entries = totals.entries,
+        batch.delivered = totals.delivered,
+        batch.failed = totals.failed,
+        batch.bytes = totals.bytes,
+        backend.requests = totals.backend_requests,
+        elapsed.ms = totals.elapsed_ms,
+        "batch ended"
+    );
+}
+
+// Kept at the end of the page: a type that only labels.
+impl Ending {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Stopped => "stopped",
+            Self::Broken => "broken",
+            Self::ClientGone => "client_gone",
+            Self::BrokenOff => "broken_off",
+        }
+    }
+}

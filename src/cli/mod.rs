@@ -1,0 +1,63 @@
+//! The command line: arguments in, exit codes out. Human output goes to stdout, logs to stderr. Nothing here knows how a
+//! request is answered.
+
+pub mod config;
+mod serve;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::{Parser, Subcommand};
+
+use crate::auth::Policy;
+use config::World;
+
+/// All went well.
+pub const EXIT_OK: u8 = 0;
+/// Wrong usage or settings.
+pub const EXIT_USAGE: u8 = 2;
+/// It could not be done.
+pub const EXIT_FAILED: u8 = 3;
+
+/// An S3-compatible gateway with BatchGet: one request for thousands of objects, one ordered stream back.
+#[derive(Debug, Parser)]
+#[command(name = "batchgate", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway
+    Serve(serve::ServeArgs),
+    /// Check and show settings
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+}
+
+/// Runs the command that `arguments` (the program's name first) ask for and returns the exit code.
+pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(String, String)>, out: &mut dyn Write) -> u8 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are asked for; everything else is a mistake.
+            let _ = error.print();
+            return if error.use_stderr() { EXIT_USAGE } else { EXIT_OK };
+        }
+    };
+    let read_file = |path: &Path| std::fs::read_to_string(path);
+    let check_policy = |text: &str| Policy::parse(text).map(drop).map_err(|e| e.to_string());
+    let world = World { env, read_file: &read_file, check_policy: &check_policy };
+    let done = match &arguments.command {
+        Command::Serve(args) => serve::run(args, &world, out),
+        Command::Config(command) => config::run(command, &world, out),
+    };
+    done.unwrap_or_else(|error| complain(&format!("{error}"), EXIT_FAILED))
+}
+
+/// Says what is wrong on stderr and passes the exit code on.
+fn complain(what: &str, exit: u8) -> u8 {
+    let _ = writeln!(io::stderr(), "batchgate: {what}");
+    exit
+}

@@ -1,0 +1,141 @@
+//! `batchgate serve`: settings in, a gateway that runs until it is told to end. Prints its real addresses before it answers.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use rand::Rng;
+use rand::rngs::OsRng;
+use rand::{SeedableRng, rngs::StdRng};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::config::{World, refusal, settings, show};
+use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
+use crate::app;
+use crate::config::{Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
+use crate::telemetry::start_logging;
+
+/// What `serve` can be told on the command line; everything else is in the settings.
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run the gateway.\n\nReads settings from the defaults, then FILE, then the environment (BATCHGATE__SERVER__LISTEN=...), then these flags.\n\
+                  Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way\n\
+                  is finished first, until server.drain_deadline.",
+    after_help = "Examples:\n  batchgate serve --backend http://127.0.0.1:8333     # credentials as every AWS tool finds them; prints a key pair\n  \
+                  batchgate serve --config batchgate.toml\n\nExit codes: 0 ended as told, 2 wrong settings, 3 could not be done."
+)]
+pub struct ServeArgs {
+    /// The settings file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the S3 port, in place of server.listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Address of the admin port, in place of admin.listen
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<SocketAddr>,
+    /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings
+    #[arg(long, value_name = "URL")]
+    backend: Option<String>,
+}
+
+impl ServeArgs {
+    fn flags(&self) -> Vec<Flag> {
+        let flag = |name: &str, key: &str, value: toml::Value| Flag { name: name.to_owned(), key: key.to_owned(), value };
+        let text = |value: &str| toml::Value::String(value.to_owned());
+        let table = |pairs: &[(&str, &str)]| toml::Value::Table(pairs.iter().map(|(k, v)| ((*k).to_owned(), text(v))).collect());
+        let mut flags = Vec::new();
+        if let Some(address) = self.listen {
+            flags.push(flag("--listen", "server.listen", toml::Value::Array(vec![text(&address.to_string())])));
+        }
+        if let Some(address) = self.admin_listen {
+            flags.push(flag("--admin-listen", "admin.listen", text(&address.to_string())));
+        }
+        if let Some(url) = &self.backend {
+            let backend = table(&[("name", "default"), ("kind", "s3"), ("endpoint", url)]);
+            flags.push(flag("--backend", "backends", toml::Value::Array(vec![backend])));
+            flags.push(flag("--backend", "routes", toml::Value::Array(vec![table(&[("bucket", "*"), ("backend", "default")])])));
+        }
+        flags
+    }
+}
+
+/// Runs the gateway to its end.
+///
+/// # Errors
+/// Only those of `out`.
+pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
+    let mut settings = match settings(args.config.as_deref(), args.flags(), world) {
+        Ok(settings) => settings,
+        Err(problems) => return Ok(complain(refusal(&problems, false).text.trim_end(), EXIT_USAGE)),
+    };
+    if settings.backends.is_empty() {
+        let what = "there is no backend to serve. Give --backend URL, or a settings file with a [[backends]] table \
+                    (name, kind = \"s3\", endpoint); see config/minimal.toml";
+        return Ok(complain(what, EXIT_USAGE));
+    }
+    if let Err(what) = start_logging(&settings.log.level, settings.log.format == LogFormat::Json) {
+        return Ok(complain(&what, EXIT_USAGE));
+    }
+    if settings.identities.is_empty() {
+        if args.config.is_some() {
+            tracing::warn!("the settings name no identity, so every request will be refused");
+        } else {
+            let identity = first_identity();
+            writeln!(out, "identity access_key={} secret_key={}", identity.access_key, identity.secret_key.expose())?;
+            settings.identities.push(identity);
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(&settings, out));
+    // Connections that were broken off may leave tasks behind; they end with the process.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(settings: &Settings, out: &mut dyn Write) -> io::Result<u8> {
+    let shown = show(Ok(settings.clone()), false).text;
+    let app = match app::build(settings, shown).await {
+        Ok(app) => app,
+        Err(error) => return Ok(complain(&error.to_string(), EXIT_USAGE)),
+    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let running = match app.spawn().await {
+        Ok(running) => running,
+        Err(error) => return Ok(complain(&error.to_string(), EXIT_FAILED)),
+    };
+    let scheme = if running.secure { "https" } else { "http" };
+    for address in &running.listening {
+        writeln!(out, "listening s3 {scheme}://{address}")?;
+    }
+    writeln!(out, "listening admin http://{}", running.admin)?;
+    out.flush()?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("draining");
+    let again = async {
+        interrupt.recv().await;
+    };
+    running.finish(again).await;
+    Ok(EXIT_OK)
+}
+
+/// Someone who may do everything, for a first try without a settings file. The keys are random and live as long as the
+/// process.
+fn first_identity() -> IdentityConfig {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let mut random = StdRng::try_from_rng(&mut OsRng).expect("the system has randomness");
+    let mut text =
+        |length: usize| (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect::<String>();
+    IdentityConfig {
+        name: "first".to_owned(),
+        access_key: text(20),
+        secret_key: Secret::new(text(40)),
+        session_token: None,
+        policy: PolicySource::FullAccess,
+    }
+}

@@ -1,0 +1,172 @@
+//! Who the gateway deals with: backends, the routes to them, and the identities of clients. Data only, as in `mod`; what
+//! leaves when it is serialised is what a file would say, with secrets hidden.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::schema;
+use super::value::{self, DurationText, Secret};
+
+/// One S3 store behind the gateway (`[[backends]]`).
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(default = "BackendConfig::unnamed", deny_unknown_fields)]
+pub struct BackendConfig {
+    /// The name that routes, logs and metrics use: letters, digits, `.`, `_`, `-`; unique. Required.
+    pub name: String,
+    /// What it speaks. Default `"s3"`.
+    pub kind: BackendKind,
+    /// `http://host[:port]` or `https://host[:port]`, without path or user. Required.
+    pub endpoint: String,
+    /// The region that requests to it are signed for. Default `"us-east-1"`.
+    pub region: String,
+    /// Where the bucket's name goes in a request to it. Default `"path"`.
+    pub addressing: Addressing,
+    /// Whose key pair signs requests to it. Default `{ source = "chain" }`.
+    #[schemars(schema_with = "schema::credentials")]
+    pub credentials: CredentialsConfig,
+    /// PEM file with the authorities that its certificate is checked against. Default: those of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// Longest time to connect, TLS included. Default `"2s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub connect_timeout: Duration,
+    /// How long a batch's read may yield no byte before it is tried again. Default `"5s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub attempt_timeout: Duration,
+    /// How long any other request may yield no byte of its answer. Default `"5m"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub response_timeout: Duration,
+    /// Most requests to it at once. Default 256.
+    pub concurrency: usize,
+    /// How low that limit may fall while the backend says `SlowDown`. Default 4.
+    pub concurrency_min: usize,
+}
+
+impl BackendConfig {
+    /// A backend with every default; only these two have none.
+    pub fn new(name: impl Into<String>, endpoint: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: BackendKind::S3,
+            endpoint: endpoint.into(),
+            region: "us-east-1".into(),
+            addressing: Addressing::Path,
+            credentials: CredentialsConfig::Chain,
+            ca_file: None,
+            connect_timeout: Duration::from_secs(2),
+            attempt_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5 * 60),
+            concurrency: 256,
+            concurrency_min: 4,
+        }
+    }
+
+    pub(super) fn unnamed() -> Self {
+        Self::new("", "")
+    }
+}
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// S3 over HTTP.
+    S3,
+}
+
+/// Where the bucket's name goes in a request to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Addressing {
+    /// `http://host/bucket/key`: what nearly every store understands.
+    Path,
+    /// `http://bucket.host/key`.
+    Virtual,
+}
+
+/// Whose key pair signs requests to a backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "source", rename_all = "lowercase")]
+pub enum CredentialsConfig {
+    /// As every AWS tool finds them: environment, profile, web identity, container, instance; refreshed before they end.
+    Chain,
+    /// This key pair. In a file each may also be given as `…_file` or `…_env`.
+    Static {
+        /// The access key's id; no secret.
+        access_key: String,
+        /// The secret key.
+        secret_key: Secret,
+        /// The session token, where the pair is a temporary one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session_token: Option<Secret>,
+    },
+}
+
+/// One rule from bucket to backend (`[[routes]]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// Pattern of bucket names: `*` is any run of characters, `?` any one. Required.
+    pub bucket: String,
+    /// The backend's name. Required.
+    pub backend: String,
+    /// The bucket's name on the backend. Default: the same. Only where `bucket` has no wildcard.
+    #[serde(rename = "backend_bucket", skip_serializing_if = "Option::is_none")]
+    pub rename: Option<String>,
+}
+
+/// One client that may sign in (`[[identities]]`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdentityConfig {
+    /// The name that logs show; unique. Required.
+    pub name: String,
+    /// The access key's id that it signs with; unique. Required; also as `access_key_file` or `access_key_env`.
+    pub access_key: String,
+    /// The secret key that it signs with. Required; also as `secret_key_file` or `secret_key_env`.
+    pub secret_key: Secret,
+    /// The session token that it must send. Default none; also as `session_token_file` or `session_token_env`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<Secret>,
+    /// What it may do: exactly one of `policy`, `policy_file`, `policy_json`. Default: nothing.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub policy: PolicySource,
+}
+
+/// What an identity may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PolicySource {
+    /// Nothing.
+    #[default]
+    None,
+    /// Every read.
+    ReadOnly,
+    /// Everything.
+    FullAccess,
+    /// What this IAM policy document in JSON says.
+    Document(String),
+}
+
+impl Serialize for PolicySource {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let entry = match self {
+            Self::None => None,
+            Self::ReadOnly => Some(("policy", "read-only")),
+            Self::FullAccess => Some(("policy", "full-access")),
+            Self::Document(json) => Some(("policy_json", json.as_str())),
+        };
+        let mut map = to.serialize_map(Some(usize::from(entry.is_some())))?;
+        if let Some((key, value)) = entry {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,490 @@
+//! What settings promise: merging, naming every mistake once with its place, hiding secrets, and that the files in
+//! `config/` and the schema say the same as the code.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const REFERENCE: &str = include_str!("../../config/reference.toml");
+const MINIMAL: &str = include_str!("../../config/minimal.toml");
+
+/// The files that settings in these tests may name.
+fn read_file(path: &Path) -> io::Result<String> {
+    match path.to_str() {
+        Some("etc/secret" | "secret") => Ok("from-file\n".into()),
+        Some("etc/empty") => Ok("\n".into()),
+        Some("etc/policy.json") => Ok("{}".into()),
+        Some("etc/tls.crt" | "etc/tls.key") => Ok("PEM".into()),
+        Some("etc/latin1.pem") => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+fn check_policy(text: &str) -> Result<(), String> {
+    if text.starts_with('{') { Ok(()) } else { Err("is no policy".into()) }
+}
+
+fn load_all(file: &str, env: &[(&str, &str)], flags: Vec<Flag>) -> Result<Settings, Vec<Problem>> {
+    let env = env.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+    let file = Some((Path::new("etc/gate.toml"), file.to_owned()));
+    load(&Sources { file, env, flags, read_file: &read_file, check_policy: &check_policy })
+}
+
+fn load_text(file: &str) -> Result<Settings, Vec<Problem>> {
+    load_all(file, &[], Vec::new())
+}
+
+/// `line key` of each problem; the origin's words where it is no line.
+fn places(result: Result<Settings, Vec<Problem>>) -> Vec<String> {
+    let place = |p: Problem| match p.origin {
+        Origin::File { line, .. } => format!("{line} {}", p.key),
+        other => format!("{other} {}", p.key),
+    };
+    result.expect_err("has problems").into_iter().map(place).collect()
+}
+
+/// The messages, joined.
+fn messages(result: Result<Settings, Vec<Problem>>) -> String {
+    result.expect_err("has problems").iter().map(|p| format!("{p}\n")).collect()
+}
+
+fn flag(name: &str, key: &str, value: impl Into<toml::Value>) -> Flag {
+    Flag { name: name.into(), key: key.into(), value: value.into() }
+}
+
+#[test]
+fn three_mistakes_are_three_problems_with_line_and_key() {
+    let text = "[server]\nidle_timeout = \"30 parsecs\"\n\n[[backends]]\nname = \"store\"\nendpoint = \"http://a:1\"\n\
+                concurency = 5\n[[routes]]\nbucket = \"*\"\nbackend = \"stor\"\n";
+    let result = load_text(text);
+    assert_eq!(places(result.clone()), ["2 server.idle_timeout", "7 backends[0].concurency", "10 routes[0].backend"]);
+    let messages = messages(result);
+    assert!(messages.contains("etc/gate.toml:7: backends[0].concurency: unknown key; the nearest known key is \"concurrency\"\n"));
+    assert!(messages.contains("no backend is called \"stor\"; the nearest is \"store\"\n"), "{messages}");
+}
+
+#[test]
+fn broken_syntax_hides_no_other_mistake_and_is_named_once() {
+    let text = "[server]\nidle_timeout = 30s\nregion = \"\"\n[batch]\nconcurrency = many\nentries_max = \"x\"\nconcurrency = 3\n";
+    assert_eq!(
+        places(load_text(text)),
+        ["2 server.idle_timeout", "3 server.region", "5 batch.concurrency", "6 batch.entries_max", "7 "]
+    );
+}
+
+#[test]
+fn a_broken_heading_makes_its_keys_no_mistakes() {
+    let env = [("BATCHGATE__IDENTITIES__0__SECRET_KEY", "completes what cannot be seen")];
+    assert_eq!(places(load_all("[server\nregion = \"x\"\n", &env, Vec::new())), ["1 "]);
+    assert_eq!(places(load_text("[server\nregion = \"x\"\n")), ["1 "]);
+}
+
+#[test]
+fn every_type_error_is_named_without_cascade() {
+    let text = "[server]\nlisten = [\"here\", 3]\nmemory_bytes_max = \"1 pony\"\nrequests_max = -1\n[batch]\nentry_bytes = \"100MiB\"\n\
+                window_bytes = 1.5\n[log]\naccess = \"yes\"\nformat = 1\nlevel = \"inof\"\n[tail]\nplain_share = 0.95\n[admin]\nlisten = [1]\n";
+    let expected = [
+        "2 server.listen[0]",
+        "2 server.listen[1]",
+        "3 server.memory_bytes_max",
+        "4 server.requests_max",
+        "7 batch.window_bytes",
+        "9 log.access",
+        "10 log.format",
+        "11 log.level",
+        "13 tail.plain_share",
+        "15 admin.listen",
+    ];
+    assert_eq!(places(load_text(text)), expected);
+}
+
+#[test]
+fn tables_and_lists_of_the_wrong_shape_are_named() {
+    assert_eq!(
+        places(load_text("server = 3\nbackends = \"x\"\nroutes = [1]\n[batch.tail]\n")),
+        ["1 server", "2 backends", "3 routes[0]", "3 routes[0].backend", "3 routes[0].bucket", "4 batch.tail"]
+    );
+}
+
+#[test]
+fn rules_over_several_keys_are_kept() {
+    let text = "[server]\nmemory_bytes_max = \"4MiB\"\nchunk_bytes_max = \"4MiB\"\nregion = \"a/b\"\ndomains = [\"http://x\", \"a.b\", \"A.b\"]\nrequests_max = 0\n\
+                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
+    let expected = [
+        "2 server.memory_bytes_max",
+        "4 server.region",
+        "5 server.domains[0]",
+        "5 server.domains[2]",
+        "6 server.requests_max",
+        "7 server.listen",
+        "9 batch.entry_bytes",
+        "9 batch.entry_bytes",
+        "12 tail.backoff_base",
+        "14 log.level",
+    ];
+    let result = load_text(text);
+    assert_eq!(places(result.clone()), expected);
+    let text = messages(result);
+    assert!(text.contains("batch.body_bytes_max (16MiB) is more than a quarter of server.memory_bytes_max (4MiB)"), "{text}");
+    assert!(text.contains("batch.entry_bytes (3MiB) is more than batch.window_bytes (2MiB)"), "{text}");
+}
+
+#[test]
+fn backends_are_checked() {
+    for (endpoint, good) in [
+        ("http://127.0.0.1:8333", true),
+        ("https://s3.example.com", true),
+        ("http://[::1]:9", true),
+        ("ftp://a", false),
+        ("a:80", false),
+        ("a", false),
+        ("", false),
+        ("http://a/b", false),
+        ("http://a/", false),
+        ("http://a?x", false),
+        ("http://u:p@a", false),
+        ("http://a:0", false),
+        ("http://a:99999", false),
+        ("http://a:", false),
+        ("http://", false),
+        ("http://a#f", false),
+        ("http://:1", false),
+    ] {
+        let result = load_text(&format!("[[backends]]\nname = \"a\"\nendpoint = {endpoint:?}\n"));
+        assert_eq!(result.is_ok(), good, "{endpoint} {result:?}");
+        if let Err(problems) = result {
+            assert_eq!((problems.len(), problems[0].key.as_str()), (1, "backends[0].endpoint"));
+            assert!(!problems[0].message.contains("u:p"));
+        }
+    }
+    let text = "[[backends]]\nname = \"a\"\nkind = \"embedded\"\nconcurrency = 2\n[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\n\
+                concurrency_min = 0\naddressing = \"dns\"\nca_file = \"none.pem\"\n[[backends]]\nname = \"a b\"\nendpoint = \"http://a\"\nca_file = \"latin1.pem\"\n";
+    let result = load_text(text);
+    assert_eq!(
+        places(result.clone()),
+        [
+            "1 backends",
+            "1 backends[0].endpoint",
+            "3 backends[0].kind",
+            "4 backends[0].concurrency",
+            "6 backends[1].name",
+            "8 backends[1].concurrency_min",
+            "9 backends[1].addressing",
+            "10 backends[1].ca_file",
+            "12 backends[2].name"
+        ]
+    );
+    assert!(messages(result).contains("not available in this version"));
+}
+
+#[test]
+fn routes_are_checked() {
+    let text = "[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\n[[routes]]\nbucket = \"x*\"\nbackend = \"a\"\nbackend_bucket = \"y\"\n\
+                [[routes]]\nbucket = \"x\"\nbackend = \"a\"\nbackend_bucket = \"/\"\n[[routes]]\nbucket = \"x\"\nbackend = \"a\"\n\
+                [[routes]]\nbucket = \"*\"\nbackend = \"a\"\n[[routes]]\nbucket = \"b/\"\nbackend = \"a\"\n";
+    assert_eq!(
+        places(load_text(text)),
+        [
+            "7 routes[0].backend_bucket",
+            "11 routes[1].backend_bucket",
+            "13 routes[2].bucket",
+            "19 routes[4].bucket",
+            "19 routes[4].bucket"
+        ]
+    );
+    assert_eq!(places(load_text("[[routes]]\nbucket = \"*\"\nbackend = \"a\"\n")), ["3 routes[0].backend"]);
+}
+
+#[test]
+fn identities_are_checked() {
+    let text = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\npolicy = \"read\"\n[[identities]]\nname = \"a\"\n\
+                access_key = \"K\"\nsecret_key_file = \"none\"\npolicy_json = \"no\"\n[[identities]]\nname = \"\"\naccess_key = \"a/b\"\nsecret_key = \"\"\n\
+                [[identities]]\nname = \"d\"\naccess_key_env = \"NONE\"\nsecret_key_file = \"empty\"\nsecret_key = \"x\"\npolicy = \"read-only\"\npolicy_file = \"policy.json\"\n\
+                [[identities]]\n";
+    assert_eq!(
+        places(load_text(text)),
+        [
+            "5 identities[0].policy",
+            "7 identities[1].name",
+            "8 identities[1].access_key",
+            "9 identities[1].secret_key_file",
+            "10 identities[1].policy_json",
+            "12 identities[2].name",
+            "13 identities[2].access_key",
+            "14 identities[2].secret_key",
+            "17 identities[3].access_key_env",
+            "18 identities[3].secret_key_file",
+            "21 identities[3].policy_file",
+            "22 identities[4].access_key",
+            "22 identities[4].name",
+            "22 identities[4].secret_key"
+        ]
+    );
+}
+
+#[test]
+fn credentials_are_checked() {
+    let with = |credentials: &str| {
+        load_text(&format!("[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\ncredentials = {credentials}\n"))
+    };
+    assert_eq!(with("{}").unwrap().backends[0].credentials, CredentialsConfig::Chain);
+    let pair = with("{ source = \"static\", access_key = \"k\", secret_key_file = \"secret\" }").unwrap();
+    let CredentialsConfig::Static { access_key, secret_key, session_token: None } = &pair.backends[0].credentials else {
+        panic!("{pair:?}")
+    };
+    assert_eq!((access_key.as_str(), secret_key.expose()), ("k", "from-file"));
+    assert_eq!(places(with("{ access_key = \"k\", secret_key = \"s\" }")), ["4 backends[0].credentials.source"]);
+    assert_eq!(places(with("{ source = \"iam\" }")), ["4 backends[0].credentials.source"]);
+    assert_eq!(
+        places(with("{ source = \"static\" }")),
+        ["4 backends[0].credentials.access_key", "4 backends[0].credentials.secret_key"]
+    );
+    assert_eq!(places(with("{ source = \"chain\", profile = \"x\" }")), ["4 backends[0].credentials.profile"]);
+}
+
+#[test]
+fn later_sources_win() {
+    let file = "[server]\nregion = \"file\"\nrequests_max = 5\nidle_timeout = \"1s\"\n";
+    let env = [("BATCHGATE__SERVER__REGION", "env"), ("BATCHGATE__SERVER__REQUESTS_MAX", "6")];
+    let settings = load_all(file, &env, vec![flag("--region", "server.region", "flag")]).unwrap();
+    assert_eq!(settings.server.region, "flag");
+    assert_eq!(settings.server.requests_max, 6);
+    assert_eq!(settings.server.idle_timeout, Duration::from_secs(1));
+    assert_eq!(settings.server.header_timeout, Duration::from_secs(30));
+}
+
+#[test]
+fn the_environment_sets_every_kind_of_value() {
+    let env = [
+        ("BATCHGATE__SERVER__LISTEN", "[\"127.0.0.1:1\", \"[::1]:2\"]"),
+        ("BATCHGATE__LOG", "{ format = \"json\", access = false }"),
+        ("BATCHGATE__LOG__LEVEL", "\"debug\""),
+        ("BATCHGATE__BATCH__WINDOW_BYTES", "1MiB"),
+        ("BATCHGATE__TAIL__PLAIN_SHARE", "0.5"),
+        ("BATCHGATE__BACKENDS__0__NAME", "store"),
+        ("BATCHGATE__BACKENDS__0__ENDPOINT", "http://a:1"),
+        ("BATCHGATE__BACKENDS__0__ADDRESSING", "virtual"),
+        ("BATCHGATE__ADMIN__LISTEN", "127.0.0.1:7"),
+    ];
+    let settings = load_all("", &env, Vec::new()).unwrap();
+    assert_eq!(settings.server.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    assert_eq!(settings.log, LogConfig { level: "debug".into(), format: LogFormat::Json, access: false });
+    assert_eq!((settings.batch.window_bytes, settings.tail.plain_share, settings.admin.listen.port()), (MIB, 0.5, 7));
+    assert_eq!(settings.backends, [BackendConfig { addressing: Addressing::Virtual, ..BackendConfig::new("store", "http://a:1") }]);
+}
+
+#[test]
+fn a_list_element_of_the_file_is_completed_by_the_environment() {
+    let file = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"in-file\"\npolicy = \"read-only\"\n";
+    let env = [
+        ("BATCHGATE__IDENTITIES__0__SECRET_KEY_ENV", "REAL"),
+        ("REAL", "from-env"),
+        ("BATCHGATE__IDENTITIES__0__POLICY_JSON", "{\"a\": 1}"),
+    ];
+    let identity = load_all(file, &env, Vec::new()).unwrap().identities.remove(0);
+    assert_eq!(identity.secret_key.expose(), "from-env");
+    assert_eq!(identity.policy, PolicySource::Document("{\"a\": 1}".into()));
+}
+
+#[test]
+fn mistakes_outside_the_file_name_their_variable_or_flag() {
+    let env = [
+        ("BATCHGATE__SERVER__REGON", "x"),
+        ("BATCHGATE__SERVER__LISTEN", "127.0.0.1:1"),
+        ("BATCHGATE__BACKENDS__3__NAME", "x"),
+        ("BATCHGATE__LOG____LEVEL", "x"),
+        ("BATCHGATE__BATCH__CONCURRENCY", "many"),
+    ];
+    let result = load_all("backends = []\n", &env, vec![flag("--admin-listen", "admin.listen", "nowhere")]);
+    assert_eq!(
+        places(result),
+        [
+            "environment variable BATCHGATE__BACKENDS__3__NAME backends.3.name",
+            "environment variable BATCHGATE__BATCH__CONCURRENCY batch.concurrency",
+            "environment variable BATCHGATE__LOG____LEVEL ",
+            "environment variable BATCHGATE__SERVER__LISTEN server.listen",
+            "environment variable BATCHGATE__SERVER__REGON server.regon",
+            "flag --admin-listen admin.listen",
+        ]
+    );
+}
+
+#[test]
+fn variables_that_kubernetes_injects_are_no_settings() {
+    let env = [("BATCHGATE_SERVICE_HOST", "10.0.0.1"), ("BATCHGATE_PORT", "tcp://10.0.0.1:9000"), ("BATCHGATE_PORT_9000_TCP", "x")];
+    assert_eq!(load_all("", &env, Vec::new()), Ok(Settings::default()));
+}
+
+#[test]
+fn one_backend_without_routes_takes_every_bucket() {
+    let settings = load_text("[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\n").unwrap();
+    assert_eq!(settings.routes, [RouteConfig { bucket: "*".into(), backend: "a".into(), rename: None }]);
+}
+
+#[test]
+fn paths_start_at_the_folder_of_the_file_that_gives_them() {
+    let settings = load_text("[server]\ntls = { cert_file = \"tls.crt\", key_file = \"tls.key\" }\n").unwrap();
+    assert_eq!(
+        settings.server.tls,
+        Some(TlsConfig { cert_file: PathBuf::from("etc/tls.crt"), key_file: PathBuf::from("etc/tls.key") })
+    );
+    let env = [("BATCHGATE__IDENTITIES", "[{ name = \"a\", access_key = \"K\", secret_key_file = \"secret\" }]")];
+    assert_eq!(load_all("", &env, Vec::new()).unwrap().identities[0].secret_key.expose(), "from-file");
+    assert_eq!(
+        places(load_text("[server]\ntls = { cert_file = \"none\" }\n")),
+        ["2 server.tls.cert_file", "2 server.tls.key_file"]
+    );
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let text = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s3cr3t\"\nsession_token = \"t0k3n\"\n[[backends]]\nname = \"b\"\n\
+                endpoint = \"http://a\"\ncredentials = { source = \"static\", access_key = \"AK\", secret_key = \"s3cr3t\", session_token = \"t0k3n\" }\n";
+    let settings = load_text(text).unwrap();
+    assert_eq!(settings.identities[0].secret_key.expose(), "s3cr3t");
+    let shown =
+        format!("{settings:?}{settings:#?}{}{}", toml::to_string(&settings).unwrap(), serde_json::to_string(&settings).unwrap());
+    assert!(!shown.contains("s3cr3t") && !shown.contains("t0k3n"), "{shown}");
+    let broken = text.replace("\"s3cr3t\"", "s3cr3t").replace("\"t0k3n\"", "['t0k3n']");
+    let env = [("BATCHGATE__IDENTITIES__0__SECRET_KEY__X", "s3cr3t"), ("BATCHGATE__ROUTES", "s3cr3t")];
+    let problems = format!("{:?}", load_all(&broken, &env, Vec::new()).unwrap_err());
+    assert!(problems.contains("secret_key") && !problems.contains("s3cr3t") && !problems.contains("t0k3n"), "{problems}");
+}
+
+#[test]
+fn the_minimal_example_loads() {
+    let settings = load_text(MINIMAL).unwrap();
+    assert_eq!((settings.backends.len(), settings.routes.len(), settings.identities.len()), (1, 1, 1));
+    assert_eq!(settings.identities[0].policy, PolicySource::ReadOnly);
+}
+
+#[test]
+fn the_reference_is_the_defaults() {
+    assert_eq!(load_text(REFERENCE), Ok(Settings::default()));
+    // With the lines taken in that have no place in the defaults, each shows the default of its key or an example.
+    let all: Vec<&str> = REFERENCE
+        .lines()
+        .map(|l| l.strip_prefix('#').filter(|l| l.starts_with(|c: char| c == '[' || c.is_ascii_lowercase())).unwrap_or(l))
+        .collect();
+    let settings = load_text(&all.join("\n")).unwrap();
+    let tls = Some(TlsConfig { cert_file: "etc/tls.crt".into(), key_file: "etc/tls.key".into() });
+    let identity = IdentityConfig {
+        name: "trainer".into(),
+        access_key: "GK".into(),
+        secret_key: Secret::new("GS"),
+        session_token: None,
+        policy: PolicySource::ReadOnly,
+    };
+    assert_eq!(
+        settings,
+        Settings {
+            server: ServerConfig { tls, ..ServerConfig::default() },
+            backends: vec![BackendConfig::new("store", "http://127.0.0.1:8333")],
+            routes: vec![RouteConfig { bucket: "photos".into(), backend: "store".into(), rename: Some("photos-2024".into()) }],
+            identities: vec![identity],
+            ..Settings::default()
+        }
+    );
+}
+
+/// Each table of the schema: how a file opens it, and its keys.
+fn tables() -> Vec<(String, Vec<String>)> {
+    let schema = schema();
+    let keys = |at: &serde_json::Value| at["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let mut tables = Vec::new();
+    for (section, property) in schema["properties"].as_object().unwrap() {
+        let list = property.get("items");
+        let target = list.unwrap_or(property)["$ref"].as_str().unwrap().trim_start_matches('#');
+        let heading = if list.is_some() { format!("[[{section}]]") } else { format!("[{section}]") };
+        tables.push((heading, keys(schema.pointer(target).unwrap())));
+    }
+    tables.push(("[server.tls]".into(), keys(&schema["$defs"]["TlsConfig"])));
+    tables.push((
+        "[[backends]]\n[backends.credentials]\nsource = \"static\"".into(),
+        keys(&schema["$defs"]["BackendConfig"]["properties"]["credentials"]),
+    ));
+    tables
+}
+
+#[test]
+fn schema_reference_and_loader_know_the_same_keys() {
+    let mut count = 0;
+    for (heading, keys) in tables() {
+        let probe = messages(load_text(&format!("{heading}\nzzz = 1\n")));
+        assert!(probe.contains("zzz: unknown key"), "{probe}");
+        for key in keys {
+            count += 1;
+            if key != "source" {
+                let result = load_text(&format!("{heading}\n{key} = 1979-05-27\n"));
+                assert!(!messages(result).contains("unknown key"), "{heading} {key}");
+            }
+            let part = REFERENCE
+                .split("# --- ")
+                .find(|part| part.contains(heading.split('\n').next().unwrap()) || heading == "[server.tls]")
+                .unwrap();
+            let part = if heading == "[server.tls]" { REFERENCE } else { part };
+            assert!(
+                part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == key),
+                "{heading} {key} is not in the reference"
+            );
+        }
+    }
+    assert!(count > 60, "{count}");
+    // The other way round: whatever settings have when written out is in the schema.
+    let shown = toml::Table::try_from(load_text(MINIMAL).unwrap()).unwrap();
+    let known: BTreeSet<String> = tables().into_iter().flat_map(|(_, keys)| keys).collect();
+    for (section, value) in shown {
+        let table = value.as_array().map_or(&value, |list| &list[0]).as_table().unwrap();
+        assert!(table.keys().all(|key| known.contains(key)), "{section}: {table:?}");
+    }
+}
+
+#[test]
+fn schema_gives_defaults_and_what_is_required() {
+    let schema = schema();
+    assert_eq!(schema["$defs"]["BatchConfig"]["properties"]["window_bytes"]["default"], "32MiB");
+    assert_eq!(schema["$defs"]["BackendConfig"]["required"], serde_json::json!(["name", "endpoint"]));
+    assert_eq!(schema["$defs"]["ServerConfig"]["additionalProperties"], false);
+    assert!(schema["$defs"]["IdentityConfig"]["properties"]["policy_file"]["description"].is_string());
+}
+
+#[test]
+fn durations_and_sizes_refuse_what_is_ambiguous() {
+    for text in ["", "30", "s", "-1s", "1.5s", "1d", "1 h 3 m", "30sec", "99999999999999999999s", "8761h"] {
+        assert!(parse_duration(text).is_err(), "{text}");
+    }
+    for text in ["", "MiB", "-1", "1.5MiB", "1MB", "1mib", "99999999999999999999", "9000000000000TiB"] {
+        assert!(parse_size(text).is_err(), "{text}");
+    }
+    assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+    assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+    assert_eq!(parse_size("512KiB"), Ok(512 * KIB));
+    assert_eq!((format_duration(Duration::from_secs(90)), format_size(1536)), ("90s".into(), "1536".into()));
+}
+
+proptest! {
+    #[test]
+    fn prop_durations_round_trip(millis in prop_oneof![0_u64..5000, 0_u64..31_536_000_000, (0_u64..8760).prop_map(|h| h * 3_600_000)]) {
+        let duration = Duration::from_millis(millis);
+        prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
+    }
+
+    #[test]
+    fn prop_sizes_round_trip(bytes in prop_oneof![0_u64..5000, 0_u64..(1 << 62), (0_u64..5000).prop_map(|n| n << 20)]) {
+        prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
+    }
+
+    #[test]
+    fn prop_no_text_panics(text in "[\\[\\]{}a-z_=\"'\n0-9 .,#-]{0,200}", variable in "[A-Z0-9_]{0,30}", value in ".{0,40}") {
+        let env = [(format!("BATCHGATE__{variable}"), value)];
+        let env: Vec<(&str, &str)> = env.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        if let Err(problems) = load_all(&text, &env, Vec::new()) {
+            prop_assert!(!problems.is_empty());
+        }
+    }
+}

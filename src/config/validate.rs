@@ -1,0 +1,274 @@
+//! Rules over values that have the right type. What enters is settings and where each key came from; what leaves is
+//! problems. Invariant: a rule whose key is broken already says nothing, so that one mistake is one problem.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::Uri;
+use tracing_subscriber::EnvFilter;
+
+use super::problem::{Origin, Problem, nearest};
+use super::value::format_size;
+use super::{BackendConfig, CredentialsConfig, RouteConfig, Settings};
+
+/// Largest count: permits and tables are sized by these.
+const COUNT_MAX: usize = 1_000_000;
+
+/// Largest number of bytes held in memory.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// What the rules may know beside the settings.
+pub(super) struct Facts<'a> {
+    /// Where each given key came from.
+    pub origins: &'a BTreeMap<String, Origin>,
+    /// The keys that have a problem already.
+    pub broken: BTreeSet<String>,
+}
+
+impl Facts<'_> {
+    /// The origin of `key`, or of the nearest table around it.
+    fn origin(&self, key: &str) -> Option<Origin> {
+        let mut at = key;
+        loop {
+            if let Some(origin) = self.origins.get(at) {
+                return Some(origin.clone());
+            }
+            at = &at[..at.rfind(['.', '['])?];
+        }
+    }
+}
+
+struct Rules<'a> {
+    facts: &'a Facts<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Rules<'_> {
+    /// Unless `holds`, the value of the first key is wrong. The rule is skipped where one of its keys is broken already.
+    fn check(&mut self, holds: bool, keys: &[&str], message: impl FnOnce() -> String) {
+        if holds || keys.iter().any(|key| self.facts.broken.contains(*key)) {
+            return;
+        }
+        // Of a rule over several keys, the one that somebody gave is where to look.
+        let key = keys.iter().find(|key| self.facts.origins.contains_key(**key)).unwrap_or(&keys[0]);
+        self.problems.push(Problem::new(self.facts.origin(key).unwrap_or(Origin::Default), *key, message()));
+    }
+
+    fn count(&mut self, key: &str, count: usize) {
+        self.check((1..=COUNT_MAX).contains(&count), &[key], || format!("{count} is not from 1 to {COUNT_MAX}"));
+    }
+
+    fn size(&mut self, key: &str, bytes: u64) {
+        self.check(bytes > 0, &[key], || "must be more than 0 bytes".into());
+        self.check(bytes <= BYTES_MAX, &[key], || format!("is more than {}", format_size(BYTES_MAX)));
+    }
+
+    fn wait(&mut self, key: &str, duration: Duration) {
+        self.check(!duration.is_zero(), &[key], || "must be longer than 0s".into());
+    }
+
+    fn region(&mut self, key: &str, region: &str) {
+        let plain = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+        self.check(plain, &[key], || format!("{region:?} is no region; write one such as \"us-east-1\""));
+    }
+
+    /// `names` are unique; each comes with its key.
+    fn unique(&mut self, what: &str, names: impl Iterator<Item = (String, String)>) {
+        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+        for (key, name) in names {
+            match seen.get(&name) {
+                // An empty name was said to be missing already.
+                Some(first) if !name.is_empty() => self.check(false, &[&key], || format!("{what} {name:?} is taken by {first}")),
+                _ => drop(seen.insert(name, key)),
+            }
+        }
+    }
+}
+
+/// Every rule that the settings break.
+pub(super) fn validate(settings: &Settings, facts: &Facts<'_>) -> Vec<Problem> {
+    let mut rules = Rules { facts, problems: Vec::new() };
+    server(&mut rules, settings);
+    batch(&mut rules, settings);
+    for (i, backend) in settings.backends.iter().enumerate() {
+        backend_rules(&mut rules, &format!("backends[{i}]"), backend);
+    }
+    rules.unique("the name", keyed("backends", "name", settings.backends.iter().map(|b| b.name.clone())));
+    routes(&mut rules, settings);
+    for (i, identity) in settings.identities.iter().enumerate() {
+        let at = format!("identities[{i}]");
+        rules.check(
+            !identity.name.trim().is_empty() && !identity.name.contains(char::is_control),
+            &[&format!("{at}.name")],
+            || "write a name that logs can show".into(),
+        );
+        access_key(&mut rules, &at, &identity.access_key);
+    }
+    rules.unique("the name", keyed("identities", "name", settings.identities.iter().map(|i| i.name.clone())));
+    rules.unique("the access key", keyed("identities", "access_key", settings.identities.iter().map(|i| i.access_key.clone())));
+    rules.problems
+}
+
+fn keyed(list: &str, key: &str, names: impl Iterator<Item = String>) -> impl Iterator<Item = (String, String)> {
+    names.enumerate().map(move |(i, name)| (format!("{list}[{i}].{key}"), name))
+}
+
+fn server(rules: &mut Rules<'_>, settings: &Settings) {
+    let s = &settings.server;
+    rules.check(!s.listen.is_empty(), &["server.listen"], || "write at least one address".into());
+    rules.region("server.region", &s.region);
+    for (i, domain) in s.domains.iter().enumerate() {
+        let label = |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        rules.check(domain.split('.').all(label), &[&format!("server.domains[{i}]")], || {
+            format!("{domain:?} is no host name; write one without scheme and port, such as \"s3.example.com\"")
+        });
+    }
+    rules.unique("the domain", s.domains.iter().enumerate().map(|(i, d)| (format!("server.domains[{i}]"), d.to_ascii_lowercase())));
+    rules.wait("server.header_timeout", s.header_timeout);
+    rules.wait("server.idle_timeout", s.idle_timeout);
+    rules.wait("server.body_idle_timeout", s.body_idle_timeout);
+    rules.count("server.connections_max", s.connections_max);
+    rules.count("server.requests_max", s.requests_max);
+    rules.size("server.memory_bytes_max", s.memory_bytes_max);
+    rules.size("server.chunk_bytes_max", s.chunk_bytes_max);
+    rules.check(s.chunk_bytes_max <= s.memory_bytes_max, &["server.chunk_bytes_max", "server.memory_bytes_max"], || {
+        format!(
+            "server.chunk_bytes_max ({}) is more than server.memory_bytes_max ({})",
+            format_size(s.chunk_bytes_max),
+            format_size(s.memory_bytes_max)
+        )
+    });
+    let t = &settings.tail;
+    rules.wait("tail.backoff_base", t.backoff_base);
+    rules.check(t.backoff_base <= t.backoff_max, &["tail.backoff_max", "tail.backoff_base"], || {
+        "tail.backoff_max must not be shorter than tail.backoff_base".into()
+    });
+    rules
+        .check((0.0..=0.9).contains(&t.plain_share), &["tail.plain_share"], || format!("{} is not from 0.0 to 0.9", t.plain_share));
+    rules.check(directives(&settings.log.level).is_ok(), &["log.level"], || {
+        directives(&settings.log.level).err().unwrap_or_default()
+    });
+}
+
+/// Whether a log filter means what it says. A lone word is taken for a level, since the filter itself would take a misspelt
+/// level for the name of a module and log nothing else.
+fn directives(level: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for part in level.split(',').map(str::trim) {
+        if !part.contains(['=', '[']) && !LEVELS.contains(&part.to_ascii_lowercase().as_str()) {
+            let near = nearest(part, LEVELS).unwrap_or("info");
+            return Err(format!("{part:?} is no level, the nearest is {near:?}; for one module write module=level"));
+        }
+    }
+    EnvFilter::builder().parse(level).map(drop).map_err(|e| format!("{level:?} is no log filter: {e}"))
+}
+
+fn batch(rules: &mut Rules<'_>, settings: &Settings) {
+    let b = &settings.batch;
+    rules.count("batch.entries_max", b.entries_max);
+    rules.size("batch.body_bytes_max", b.body_bytes_max);
+    rules.size("batch.entry_bytes", b.entry_bytes);
+    rules.size("batch.window_bytes", b.window_bytes);
+    rules.count("batch.concurrency", b.concurrency);
+    rules.wait("batch.entry_deadline", b.entry_deadline);
+    rules.wait("batch.client_stall", b.client_stall);
+    rules.check(b.entry_bytes <= b.window_bytes, &["batch.entry_bytes", "batch.window_bytes"], || {
+        format!(
+            "batch.entry_bytes ({}) is more than batch.window_bytes ({})",
+            format_size(b.entry_bytes),
+            format_size(b.window_bytes)
+        )
+    });
+    // A quarter of the budget is kept for the heads of batches; a batch that cannot fit there could never be admitted.
+    let memory = settings.server.memory_bytes_max;
+    for (key, bytes) in [("batch.entry_bytes", b.entry_bytes), ("batch.body_bytes_max", b.body_bytes_max)] {
+        rules.check(bytes <= memory / 4, &[key, "server.memory_bytes_max"], || {
+            format!("{key} ({}) is more than a quarter of server.memory_bytes_max ({})", format_size(bytes), format_size(memory))
+        });
+    }
+}
+
+fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
+    let key = |name: &str| format!("{at}.{name}");
+    let plain =
+        (1..=63).contains(&b.name.len()) && b.name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'));
+    rules.check(plain, &[&key("name")], || {
+        format!("{:?} is no name; write 1 to 63 of letters, digits, \".\", \"_\" and \"-\"", b.name)
+    });
+    rules.check(endpoint(&b.endpoint).is_ok(), &[&key("endpoint")], || endpoint(&b.endpoint).err().unwrap_or_default().into());
+    rules.region(&key("region"), &b.region);
+    if let CredentialsConfig::Static { access_key: id, .. } = &b.credentials {
+        access_key(rules, &key("credentials"), id);
+    }
+    rules.wait(&key("connect_timeout"), b.connect_timeout);
+    rules.wait(&key("attempt_timeout"), b.attempt_timeout);
+    rules.wait(&key("response_timeout"), b.response_timeout);
+    rules.count(&key("concurrency"), b.concurrency);
+    rules.count(&key("concurrency_min"), b.concurrency_min);
+    rules.check(b.concurrency_min <= b.concurrency, &[&key("concurrency_min"), &key("concurrency")], || {
+        format!("concurrency_min ({}) is more than concurrency ({})", b.concurrency_min, b.concurrency)
+    });
+}
+
+/// A backend's URL may hold a password by mistake, so its text is not repeated.
+fn endpoint(url: &str) -> Result<(), &'static str> {
+    let uri: Uri = url.parse().map_err(|_| "is no URL; write http://host:port or https://host:port")?;
+    let authority = uri.authority().ok_or("is no whole URL; write http://host:port or https://host:port")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("the scheme must be http or https");
+    }
+    if authority.as_str().contains('@') {
+        return Err("no user may stand in the URL; use credentials");
+    }
+    // A port that is no 16-bit number leaves text behind the host without being a port.
+    let has_port = authority.as_str().len() > authority.host().len();
+    if authority.host().is_empty() || (has_port && matches!(authority.port_u16(), None | Some(0))) {
+        return Err("the host or the port is wrong");
+    }
+    if uri.path_and_query().is_some_and(|p| p.as_str() != "/") || url.contains('#') || url.ends_with('/') {
+        return Err("only scheme, host and port may stand in the URL, without a slash at the end");
+    }
+    Ok(())
+}
+
+/// An access key goes into a credential scope, where a slash or a comma would split it.
+fn access_key(rules: &mut Rules<'_>, at: &str, access_key: &str) {
+    let plain = access_key.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b','));
+    rules.check(plain, &[&format!("{at}.access_key")], || "has a space, a \"/\" or a \",\", which no request could carry".into());
+}
+
+fn routes(rules: &mut Rules<'_>, settings: &Settings) {
+    let backends = || settings.backends.iter().map(|b| b.name.as_str());
+    if settings.routes.is_empty() && settings.backends.len() > 1 {
+        rules.check(false, &["routes", "backends"], || {
+            "with more than one backend, [[routes]] must say which bucket is where".into()
+        });
+    }
+    let mut all: Option<usize> = None;
+    for (i, RouteConfig { bucket, backend, rename }) in settings.routes.iter().enumerate() {
+        let key = |name: &str| format!("routes[{i}].{name}");
+        let letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'*' | b'?');
+        rules.check(!bucket.is_empty() && bucket.bytes().all(letter), &[&key("bucket")], || {
+            format!("{bucket:?} matches no bucket; write letters, digits, \".\", \"_\", \"-\" and the wildcards * and ?")
+        });
+        rules.check(backends().any(|name| name == backend), &[&key("backend")], || match nearest(backend, backends()) {
+            Some(near) => format!("no backend is called {backend:?}; the nearest is {near:?}"),
+            None => format!("no backend is called {backend:?}; there is no [[backends]] at all"),
+        });
+        if let Some(rename) = rename {
+            rules.check(!bucket.contains(['*', '?']), &[&key("backend_bucket")], || {
+                "only a route whose bucket has no wildcard can give another name".into()
+            });
+            let plain = crate::types::BucketName::new(rename).is_some();
+            rules.check(plain, &[&key("backend_bucket")], || format!("{rename:?} is no bucket's name"));
+        }
+        rules.check(all.is_none(), &[&key("bucket")], || {
+            format!("is never reached: routes[{}] takes every bucket, and the first match wins", all.unwrap_or_default())
+        });
+        if bucket == "*" && all.is_none() {
+            all = Some(i);
+        }
+    }
+    let patterns = settings.routes.iter().map(|r| if r.bucket == "*" { String::new() } else { r.bucket.clone() });
+    rules.unique("the bucket", keyed("routes", "bucket", patterns));
+}

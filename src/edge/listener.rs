@@ -1,0 +1,242 @@
+//! Accepts connections, speaks HTTP/1.1 or HTTP/2 (prior knowledge, or ALPN under TLS) on each, and bounds them: in number,
+//! in the time for a head, in idle time, and at the end by a hard deadline. Invariant: what remains at that deadline is
+//! broken, never ended cleanly.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::io::{Activity, ClientIo};
+use super::{Edge, Handler};
+use crate::backend::BoxError;
+use crate::peer::Peer;
+
+/// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
+/// part of what a stalled reader costs.
+const BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Streams that one HTTP/2 connection may have open.
+const HTTP2_STREAMS_MAX: u32 = 256;
+
+/// Bytes that one HTTP/2 stream buffers for sending.
+const HTTP2_SEND_BUFFER_BYTES: usize = 128 * 1024;
+
+/// After an accept that failed (no file descriptor is free, say) the next one waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Numbers of a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerConfig {
+    /// Most open connections, over all listeners.
+    pub connections_max: usize,
+    /// Time for the head of a request, from its first byte or from the start of the connection.
+    pub header_timeout: Duration,
+    /// Time between two requests.
+    pub idle_timeout: Duration,
+    /// Time that a socket may take nothing of what is written to it.
+    pub write_timeout: Duration,
+}
+
+/// How connections learn that the process ends.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    /// No new connections, no new requests; what is under way goes on.
+    pub drain: CancellationToken,
+    /// Everything ends now.
+    pub abort: CancellationToken,
+}
+
+/// Accepts on several sockets and serves one edge.
+pub struct Server<H> {
+    edge: Arc<Edge<H>>,
+    config: ListenerConfig,
+    tls: Option<TlsAcceptor>,
+    shutdown: Shutdown,
+    connections: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+/// A TLS acceptor for the PEM files, with ALPN for both versions of HTTP.
+pub fn tls_acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, BoxError> {
+    let certificates = CertificateDer::pem_file_iter(cert_file)?.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(key_file)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+impl<H: Handler> Server<H> {
+    /// A server that is not listening yet.
+    pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<TlsAcceptor>, shutdown: Shutdown) -> Arc<Self> {
+        edge.metrics.connections_max.set(config.connections_max as i64);
+        let connections = Arc::new(Semaphore::new(config.connections_max));
+        Arc::new(Self { edge: Arc::new(edge), config, tls, shutdown, connections, tasks: TaskTracker::new() })
+    }
+
+    /// Accepts on `listener` until the drain begins.
+    pub async fn accept(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                () = self.shutdown.drain.cancelled() => return,
+                accepted = self.next(&listener) => accepted,
+            };
+            match accepted {
+                Ok((stream, slot)) => {
+                    let server = Arc::clone(&self);
+                    self.tasks.spawn(async move {
+                        server.edge.metrics.connections.inc();
+                        server.connection(stream).await;
+                        server.edge.metrics.connections.dec();
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Ends once every connection has.
+    pub async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// The slot comes first: connections over the maximum wait in the kernel's queue.
+    async fn next(&self, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        let slot = Arc::clone(&self.connections).acquire_owned().await.expect("never closed");
+        let (stream, _): (_, SocketAddr) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, slot))
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        let Some(tls) = &self.tls else { return self.serve(stream, false).await };
+        let handshake = tokio::time::timeout(self.config.header_timeout, tls.accept(stream));
+        tokio::select! {
+            accepted = handshake => match accepted {
+                Ok(Ok(stream)) => self.serve(stream, true).await,
+                Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
+                Err(_) => self.cut("header_timeout"),
+            },
+            () = self.shutdown.drain.cancelled() => {}
+        }
+    }
+
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, secure: bool) {
+        let activity = Activity::new();
+        let peer = Peer { secure, cut: CancellationToken::new() };
+        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(&activity), self.config.write_timeout));
+        let service = {
+            let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(&activity), peer.clone());
+            service_fn(move |request| {
+                let (edge, peer) = (Arc::clone(&edge), peer.clone());
+                let under_way = UnderWay::begin(&activity);
+                async move {
+                    let response = edge.answer(request, peer).await;
+                    Ok::<_, std::convert::Infallible>(response.map(|body| under_way.around(body)))
+                }
+            })
+        };
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(HTTP2_STREAMS_MAX)
+            .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
+        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+        let mut draining = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(error, "connection ended in an error");
+                    }
+                    return;
+                }
+                () = peer.cut.cancelled() => return,
+                () = self.shutdown.abort.cancelled() => return self.cut("drain"),
+                () = self.shutdown.drain.cancelled(), if !draining => {
+                    draining = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = tokio::time::sleep(self.config.header_timeout.min(self.config.idle_timeout) / 4) => {
+                    if let Some(why) = activity.overdue(self.config.header_timeout, self.config.idle_timeout) {
+                        return self.cut(why);
+                    }
+                }
+            }
+        }
+    }
+
+    fn cut(&self, why: &str) {
+        self.edge.metrics.connections_cut_total.with_label_values(&[why]).inc();
+    }
+}
+
+/// A request on a connection, until its answer has ended.
+struct UnderWay(Arc<Activity>);
+
+impl UnderWay {
+    fn begin(activity: &Arc<Activity>) -> Self {
+        activity.begin();
+        Self(Arc::clone(activity))
+    }
+
+    fn around<B: http_body::Body + Unpin>(self, body: B) -> WhileUnderWay<B> {
+        WhileUnderWay { body, _under_way: self }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A body that keeps its connection from being idle.
+struct WhileUnderWay<B> {
+    body: B,
+    _under_way: UnderWay,
+}
+
+impl<B: http_body::Body + Unpin> http_body::Body for WhileUnderWay<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<B::Data>, B::Error>>> {
+        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,131 @@
+//! DeleteObjects, judged key by key: what the identity may delete goes on to the store, what it may not comes back as an
+//! `<Error>` of that key in the store's own answer. In: the whole document (bounded, and paid for from the byte budget);
+//! out: the document to send, and afterwards the merged result. Pure but for the judging.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use md5::{Digest, Md5};
+use sha2::Sha256;
+
+use crate::auth::Identity;
+use crate::auth::delete::{DeleteEntry, DeleteList};
+use crate::error::xml::element;
+use crate::error::{Error, Kind, Result};
+
+/// A list after judgement.
+pub struct Judged {
+    list: DeleteList,
+    allowed: Vec<bool>,
+}
+
+impl Judged {
+    /// Reads the document and asks the identity's policy for each of its keys.
+    pub fn new(document: Bytes, identity: &Identity, bucket: &str, headers: &HeaderMap) -> Result<Self> {
+        let list = DeleteList::parse(document)?;
+        let allowed = (0..list.entries.len()).map(|i| identity.authorise(&list.permissions(i, bucket, headers)).is_ok()).collect();
+        Ok(Self { list, allowed })
+    }
+
+    /// Whether nothing was denied.
+    pub fn all_allowed(&self) -> bool {
+        self.allowed.iter().all(|allowed| *allowed)
+    }
+
+    /// Whether everything was denied.
+    pub fn none_allowed(&self) -> bool {
+        !self.allowed.iter().any(|allowed| *allowed)
+    }
+
+    /// The document without the denied keys. Its checksums replace those of the original in `headers`.
+    pub fn remaining(&self, headers: &mut HeaderMap) -> Bytes {
+        let document = self.list.subset(|index| self.allowed[index]);
+        let checksums: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("x-amz-checksum-")).cloned().collect();
+        checksums.iter().for_each(|name| drop(headers.remove(name)));
+        headers.remove("x-amz-sdk-checksum-algorithm");
+        let md5 = STANDARD.encode(Md5::digest(&document));
+        headers.insert("content-md5", HeaderValue::from_str(&md5).expect("base64 is header-safe"));
+        document
+    }
+
+    /// The store's result with an error for each denied key.
+    pub fn merge(&self, result: &[u8]) -> Result<Bytes> {
+        const END: &[u8] = b"</DeleteResult>";
+        let unreadable = || Error::new(Kind::BadGateway, "the store's answer to DeleteObjects cannot be read");
+        let text = std::str::from_utf8(result).map_err(|_| unreadable())?;
+        let errors = self.errors();
+        // A result without content may be written as an empty element.
+        if let Some(start) = text.find("<DeleteResult")
+            && let Some(length) = text[start..].find("/>")
+            && !text[start..start + length].contains('>')
+        {
+            let open = text[..start + length].trim_end();
+            return Ok(Bytes::from(format!("{open}>{errors}</DeleteResult>")));
+        }
+        let at = result.windows(END.len()).rposition(|window| window == END).ok_or_else(unreadable)?;
+        Ok(Bytes::from(format!("{}{errors}{}", &text[..at], &text[at..])))
+    }
+
+    /// The result where nothing was allowed and no store was asked.
+    pub fn all_denied(&self) -> Bytes {
+        let errors = self.errors();
+        let xmlns = "http://s3.amazonaws.com/doc/2006-03-01/";
+        Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<DeleteResult xmlns=\"{xmlns}\">{errors}</DeleteResult>"))
+    }
+
+    fn errors(&self) -> String {
+        let denied = self.list.entries.iter().zip(&self.allowed).filter(|(_, allowed)| !**allowed);
+        denied.fold(String::new(), |mut out, (DeleteEntry { key, version, .. }, _)| {
+            out.push_str("<Error>");
+            element(&mut out, "Key", key);
+            if let Some(version) = version {
+                element(&mut out, "VersionId", version);
+            }
+            element(&mut out, "Code", Kind::AccessDenied.code());
+            element(&mut out, "Message", "The policy of this identity does not allow this delete.");
+            out.push_str("</Error>");
+            out
+        })
+    }
+}
+
+/// SHA-256 of a document, in hex, for its signature.
+pub fn sha256_hex(document: &[u8]) -> HeaderValue {
+    let hex: String = Sha256::digest(document).iter().map(|b| format!("{b:02x}")).collect();
+    HeaderValue::from_str(&hex).expect("hex digits are header-safe")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Policy;
+
+    fn judged() -> Judged {
+        let policy = r#"{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": "arn:aws:s3:::b/ok-*"}}"#;
+        let identity = Identity::new("i", "AK", "SK", None, Policy::parse(policy).expect("valid"));
+        let document = "<Delete><Object><Key>ok-1</Key></Object><Object><Key>no&amp;1</Key></Object></Delete>";
+        Judged::new(Bytes::from(document), &identity, "b", &HeaderMap::new()).expect("valid")
+    }
+
+    const DENIED: &str = "<Error><Key>no&amp;1</Key><Code>AccessDenied</Code>\
+                          <Message>The policy of this identity does not allow this delete.</Message></Error>";
+
+    #[test]
+    fn denied_keys_are_not_sent_and_come_back_as_errors() {
+        let judged = judged();
+        assert!(!judged.all_allowed() && !judged.none_allowed());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
+        assert_eq!(judged.remaining(&mut headers), "<Delete><Object><Key>ok-1</Key></Object></Delete>");
+        assert!(headers.contains_key("content-md5") && !headers.contains_key("x-amz-checksum-crc32"));
+        for (result, merged) in [
+            ("<DeleteResult><Deleted/></DeleteResult>", format!("<DeleteResult><Deleted/>{DENIED}</DeleteResult>")),
+            ("<DeleteResult xmlns=\"x\"/>", format!("<DeleteResult xmlns=\"x\">{DENIED}</DeleteResult>")),
+            ("<DeleteResult></DeleteResult>\n", format!("<DeleteResult>{DENIED}</DeleteResult>\n")),
+        ] {
+            assert_eq!(judged.merge(result.as_bytes()).expect("readable"), merged);
+        }
+        assert_eq!(judged.merge(b"nonsense").expect_err("unreadable").kind, Kind::BadGateway);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which headers cross the gateway. Requests lose what belongs to the connection or to the client's signature, answers lose
+//! what belongs to the connection; everything else goes through as it came. Pure.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// Headers that are of one connection only (RFC 9110 section 7.6.1), besides those that `Connection` names.
+const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// Prefix of further ones.
+const PROXY_PREFIX: &str = "proxy-";
+
+/// What a request carries for us alone. `expect` has been answered by us; `date` may be part of the client's signature.
+const OF_OUR_CLIENT: &[&str] =
+    &["authorization", "date", "expect", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
+
+/// Removes the headers of one connection.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect();
+    named.iter().for_each(|name| remove(headers, name.as_str()));
+    HOP_BY_HOP.iter().for_each(|name| remove(headers, name));
+    let proxy: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PROXY_PREFIX)).cloned().collect();
+    proxy.iter().for_each(|name| remove(headers, name.as_str()));
+}
+
+/// Removes, moreover, what a request carries for us alone.
+pub fn strip_request(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    OF_OUR_CLIENT.iter().for_each(|name| remove(headers, name));
+}
+
+/// Removes what describes aws-chunked framing, and `aws-chunked` from `Content-Encoding`, keeping other codings.
+pub fn strip_framing(headers: &mut HeaderMap) {
+    for name in ["x-amz-decoded-content-length", "x-amz-trailer", "content-length"] {
+        remove(headers, name);
+    }
+    let codings: Vec<String> = headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|coding| coding.trim().to_owned())
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    remove(headers, "content-encoding");
+    if let Ok(value) = HeaderValue::from_str(&codings.join(","))
+        && !codings.is_empty()
+    {
+        headers.insert(header::CONTENT_ENCODING, value);
+    }
+}
+
+fn remove(headers: &mut HeaderMap, name: &str) {
+    while headers.remove(name).is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).collect()
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<_> = headers.keys().map(|n| n.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_belongs_to_the_connection_goes_with_what_it_names() {
+        let mut headers = map(&[
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("proxy-authenticate", "x"),
+            ("te", "trailers"),
+            ("etag", "\"e\""),
+            ("x-amz-request-id", "r"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(names(&headers), ["etag", "x-amz-request-id"]);
+    }
+
+    #[test]
+    fn what_was_signed_for_us_is_not_shown_to_the_backend() {
+        let mut headers =
+            map(&[("authorization", "a"), ("x-amz-date", "d"), ("host", "h"), ("x-amz-meta-a", "v"), ("range", "bytes=0-1")]);
+        strip_request(&mut headers);
+        assert_eq!(names(&headers), ["range", "x-amz-meta-a"]);
+    }
+
+    #[test]
+    fn aws_chunked_goes_and_other_codings_stay() {
+        let mut headers = map(&[("content-encoding", "gzip,aws-chunked"), ("x-amz-trailer", "x"), ("content-length", "9")]);
+        strip_framing(&mut headers);
+        assert_eq!(headers.get("content-encoding").expect("kept"), "gzip");
+        let mut headers = map(&[("content-encoding", "aws-chunked")]);
+        strip_framing(&mut headers);
+        assert_eq!(names(&headers), Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,194 @@
+//! Where a request goes. Reads the address off an S3 request (path style, or virtual-host style under a configured domain) and
+//! finds the backend of a bucket. Pure: no request is changed here. Invariant: the raw path is cut, never rebuilt.
+
+use http::request::Parts;
+use http::{Method, header};
+
+use crate::error::{Error, Kind, Result};
+use crate::types::{S3Target, percent_decode, query_pairs};
+
+/// What kind of handling a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `POST` with `?batch-get`.
+    BatchGet,
+    /// `GET /?batch-get`.
+    Capabilities,
+    /// Every other S3 request.
+    Passthrough,
+}
+
+/// Reads the verb off method, path level and query.
+pub fn verb(method: &Method, target: &S3Target, query: &str) -> Verb {
+    let named = query_pairs(query).any(|(name, value)| name == "batch-get" && value.is_empty());
+    match (named, method) {
+        (true, &Method::POST) if target.key.is_none() => Verb::BatchGet,
+        (true, &Method::GET) if target.bucket.is_none() => Verb::Capabilities,
+        _ => Verb::Passthrough,
+    }
+}
+
+/// The host that the client asked for: `Host`, or over HTTP/2 the authority of the URI.
+pub fn host(head: &Parts) -> Option<&str> {
+    let host = head.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    host.or_else(|| head.uri.authority().map(|authority| authority.as_str()))
+}
+
+/// Bucket and key of a request. `domains` are those under which a host's first labels name the bucket.
+pub fn target(head: &Parts, domains: &[String]) -> Result<S3Target> {
+    let path = head.uri.path();
+    let rest = path.strip_prefix('/').ok_or_else(|| Error::new(Kind::InvalidUri, "the request target is not a path"))?;
+    if let Some(bucket) = host(head).and_then(|host| bucket_of_host(host, domains)) {
+        return Ok(S3Target { bucket: Some(bucket), ..key(rest) });
+    }
+    if rest.is_empty() {
+        return Ok(S3Target::default());
+    }
+    let (bucket, raw_key) = rest.split_once('/').unwrap_or((rest, ""));
+    let bucket =
+        String::from_utf8(percent_decode(bucket)).map_err(|_| Error::new(Kind::InvalidUri, "the bucket's name is not UTF-8"))?;
+    if bucket.is_empty() || bucket == "." || bucket == ".." || bucket.contains(['/', '?', '#']) {
+        return Err(Error::new(Kind::InvalidUri, "the path does not begin with a bucket's name"));
+    }
+    Ok(S3Target { bucket: Some(bucket), ..key(raw_key) })
+}
+
+fn key(raw: &str) -> S3Target {
+    let key = (!raw.is_empty()).then(|| percent_decode(raw));
+    S3Target { bucket: None, key, raw_key: raw.to_owned() }
+}
+
+fn bucket_of_host(host: &str, domains: &[String]) -> Option<String> {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
+    let name = name.to_ascii_lowercase();
+    domains.iter().find_map(|domain| {
+        let bucket = name.strip_suffix(&domain.to_ascii_lowercase())?.strip_suffix('.')?;
+        (!bucket.is_empty()).then(|| bucket.to_owned())
+    })
+}
+
+/// Which backend has a bucket, and by what name. `B` is whatever the composition root calls a backend.
+#[derive(Clone, Debug)]
+pub struct Routes<B> {
+    rules: Vec<Rule<B>>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule<B> {
+    pattern: String,
+    backend: B,
+    rename: Option<String>,
+}
+
+impl<B> Default for Routes<B> {
+    fn default() -> Self {
+        Self { rules: Vec::new() }
+    }
+}
+
+impl<B> Routes<B> {
+    /// Adds a rule after those that are there. In `pattern`, `*` stands for any run of characters and `?` for one.
+    pub fn push(&mut self, pattern: &str, backend: B, rename: Option<String>) {
+        self.rules.push(Rule { pattern: pattern.to_owned(), backend, rename });
+    }
+
+    /// The backend of `bucket` and the bucket's name there; the first rule that matches wins.
+    pub fn find<'a>(&'a self, bucket: &'a str) -> Option<(&'a B, &'a str)> {
+        let rule = self.rules.iter().find(|rule| matches(rule.pattern.as_bytes(), bucket.as_bytes()))?;
+        Some((&rule.backend, rule.rename.as_deref().unwrap_or(bucket)))
+    }
+
+    /// The backend for requests that name no bucket: that of the first rule.
+    pub fn first(&self) -> Option<&B> {
+        self.rules.first().map(|rule| &rule.backend)
+    }
+}
+
+/// Wildcard match in linear time: on a mismatch only the last `*` is tried again.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match &mut star {
+                Some((at, tried)) => {
+                    *tried += 1;
+                    (p, t) = (*at + 1, *tried);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(uri: &str, host: Option<&str>) -> Parts {
+        let mut builder = http::Request::builder().uri(uri);
+        if let Some(host) = host {
+            builder = builder.header("host", host);
+        }
+        builder.body(()).expect("valid").into_parts().0
+    }
+
+    fn read(uri: &str, host: Option<&str>) -> (Option<String>, Option<Vec<u8>>, String) {
+        let target = target(&head(uri, host), &["s3.test".to_owned()]).expect("valid");
+        (target.bucket, target.key, target.raw_key)
+    }
+
+    #[test]
+    fn paths_are_cut_and_never_normalised() {
+        assert_eq!(read("/", None), (None, None, String::new()));
+        assert_eq!(read("/b", None), (Some("b".into()), None, String::new()));
+        assert_eq!(read("/b/", None), (Some("b".into()), None, String::new()));
+        assert_eq!(read("/b//k/../", None), (Some("b".into()), Some(b"/k/../".to_vec()), "/k/../".into()));
+        assert_eq!(read("/b/a%2Fb%2520", None), (Some("b".into()), Some(b"a/b%20".to_vec()), "a%2Fb%2520".into()));
+        for uri in ["//k", "/./k", "/../k", "/a%2Fb/k"] {
+            assert_eq!(target(&head(uri, None), &[]).expect_err(uri).kind, Kind::InvalidUri);
+        }
+    }
+
+    #[test]
+    fn a_host_under_a_domain_names_the_bucket() {
+        assert_eq!(read("/k", Some("b.s3.test:9000")), (Some("b".into()), Some(b"k".to_vec()), "k".into()));
+        assert_eq!(read("/", Some("a.b.S3.test")), (Some("a.b".into()), None, String::new()));
+        assert_eq!(read("/b/k", Some("s3.test")).0, Some("b".into()));
+        assert_eq!(read("/b/k", Some("xs3.test")).0, Some("b".into()));
+        assert_eq!(read("/b/k", Some("127.0.0.1:9000")).0, Some("b".into()));
+        assert_eq!(read("http://x.s3.test/k", None).0, Some("x".into()), "over HTTP/2 the authority is the host");
+    }
+
+    #[test]
+    fn the_verb_is_read_off_method_level_and_query() {
+        let read = |method: Method, uri: &str| {
+            let head = head(uri, None);
+            verb(&method, &target(&head, &[]).expect("valid"), head.uri.query().unwrap_or_default())
+        };
+        assert_eq!(read(Method::POST, "/b?batch-get"), Verb::BatchGet);
+        assert_eq!(read(Method::POST, "/?batch-get="), Verb::BatchGet);
+        assert_eq!(read(Method::GET, "/?batch-get"), Verb::Capabilities);
+        assert_eq!(read(Method::POST, "/b/k?batch-get"), Verb::Passthrough);
+        assert_eq!(read(Method::POST, "/b?batch-get=1"), Verb::Passthrough);
+        assert_eq!(read(Method::GET, "/b?batch-get"), Verb::Passthrough);
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_wins() {
+        let mut routes = Routes::default();
+        routes.push("logs-?", 1, None);
+        routes.push("old", 2, Some("new".into()));
+        routes.push("*a*b", 3, None);
+        assert_eq!(routes.find("logs-1"), Some((&1, "logs-1")));
+        assert_eq!(routes.find("old"), Some((&2, "new")));
+        assert_eq!(routes.find("xxaxxab"), Some((&3, "xxaxxab")));
+        assert_eq!(routes.find("logs-10"), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! Every metric of the gateway: name, labels, unit, meaning. Rooms get handles of children that were looked up once, because
+//! a look-up by label takes a lock. Cardinality is bounded by the settings: the only free label is a backend's name.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+/// Seconds from half a millisecond to five minutes: the span between a cached read and the longest timeout.
+const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// All metrics, registered once for each process (or test).
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Answers by operation (`batch`, `capabilities`, `passthrough`, `none`) and status.
+    pub requests_total: IntCounterVec,
+    /// Seconds from request head to the last byte of the answer, by operation.
+    pub request_seconds: HistogramVec,
+    /// Requests whose answer has not ended.
+    pub requests_in_flight: IntGauge,
+    /// The most that `requests_in_flight` may be.
+    pub requests_max: IntGauge,
+    /// Requests refused before they were looked at, by reason.
+    pub refused_total: IntCounterVec,
+    /// Open client connections.
+    pub connections: IntGauge,
+    /// The most that `connections` may be.
+    pub connections_max: IntGauge,
+    /// Client connections ended by a limit, by reason (`idle`, `header_timeout`, `client_stall`, `drain`).
+    pub connections_cut_total: IntCounterVec,
+    /// Batches admitted and not ended.
+    pub batch_in_flight: IntGauge,
+    /// Ended batches by outcome (`complete`, `stopped`, `broken`, `client_gone`, `broken_off`).
+    pub batches_total: IntCounterVec,
+    /// Entries of ended reads by outcome (`delivered`, `failed`, `not_modified`).
+    pub entries_total: IntCounterVec,
+    /// Bytes of parts' bodies delivered to clients.
+    pub batch_bytes_total: IntCounter,
+    /// Seconds that a batch took.
+    pub batch_seconds: Histogram,
+    /// Bytes reserved now, by share (`heads`, `window`).
+    pub memory_reserved_bytes: IntGaugeVec,
+    /// The most that `memory_reserved_bytes` may be, by share.
+    pub memory_max_bytes: IntGaugeVec,
+    permits_in_use: IntGaugeVec,
+    permits_limit: GaugeVec,
+    attempts_total: IntCounterVec,
+    attempt_seconds: HistogramVec,
+    retries_total: IntCounterVec,
+    credentials_expiry: GaugeVec,
+}
+
+/// One backend's children.
+#[derive(Clone, Debug)]
+pub struct BackendMetrics {
+    /// Permits taken now.
+    pub permits_in_use: IntGauge,
+    /// Permits there are now: the adaptive limit.
+    pub permits_limit: Gauge,
+    /// Requests answered with a status below 500.
+    pub attempts_ok: IntCounter,
+    /// Requests answered with 5xx other than a plea to slow down.
+    pub attempts_failed: IntCounter,
+    /// Requests answered with a plea to slow down.
+    pub attempts_slow_down: IntCounter,
+    /// Requests that got no answer.
+    pub attempts_no_answer: IntCounter,
+    /// Seconds from sending a request to the head of its answer.
+    pub attempt_seconds: Histogram,
+    /// Reads tried anew or resumed.
+    pub retries: IntCounter,
+    /// When the credentials in use end, Unix seconds; 0 if they do not.
+    pub credentials_expiry: Gauge,
+}
+
+impl Metrics {
+    /// Registers every metric in a registry of its own.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let m = Self {
+            requests_total: counters("batchgate_edge_requests_total", "answers by operation and status", &["operation", "status"]),
+            request_seconds: histograms(
+                "batchgate_edge_request_seconds",
+                "seconds from request head to the answer's last byte",
+                &["operation"],
+            ),
+            requests_in_flight: gauge("batchgate_edge_requests_in_flight", "requests whose answer has not ended"),
+            requests_max: gauge("batchgate_edge_requests_max", "most requests in flight"),
+            refused_total: counters("batchgate_edge_refused_total", "requests refused by a budget, by reason", &["reason"]),
+            connections: gauge("batchgate_edge_connections", "open client connections"),
+            connections_max: gauge("batchgate_edge_connections_max", "most open client connections"),
+            connections_cut_total: counters(
+                "batchgate_edge_connections_cut_total",
+                "client connections ended by a limit",
+                &["reason"],
+            ),
+            batch_in_flight: gauge("batchgate_batch_in_flight", "batches admitted and not ended"),
+            batches_total: counters("batchgate_batch_batches_total", "ended batches by outcome", &["outcome"]),
+            entries_total: counters("batchgate_batch_entries_total", "ended entries by outcome", &["outcome"]),
+            batch_bytes_total: counter("batchgate_batch_bytes_total", "bytes of parts delivered"),
+            batch_seconds: histogram("batchgate_batch_seconds", "seconds that a batch took"),
+            memory_reserved_bytes: gauges("batchgate_memory_reserved_bytes", "bytes reserved now", &["share"]),
+            memory_max_bytes: gauges("batchgate_memory_max_bytes", "most bytes reserved", &["share"]),
+            permits_in_use: gauges("batchgate_backend_permits_in_use", "reads and requests that wait for a backend", &["backend"]),
+            permits_limit: float_gauges("batchgate_backend_permits_limit", "adaptive limit of permits in use", &["backend"]),
+            attempts_total: counters(
+                "batchgate_backend_attempts_total",
+                "requests to a backend by outcome",
+                &["backend", "outcome"],
+            ),
+            attempt_seconds: histograms(
+                "batchgate_backend_attempt_seconds",
+                "seconds to the head of a backend's answer",
+                &["backend"],
+            ),
+            retries_total: counters("batchgate_backend_retries_total", "reads tried anew or resumed", &["backend"]),
+            credentials_expiry: float_gauges(
+                "batchgate_credentials_expiry_timestamp_seconds",
+                "when a backend's credentials end, 0 if they do not",
+                &["backend"],
+            ),
+            registry,
+        };
+        let build = gauges("batchgate_build_info", "1, with the version as label", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let all: [Box<dyn Collector>; 23] = [
+            Box::new(build),
+            Box::new(m.requests_total.clone()),
+            Box::new(m.request_seconds.clone()),
+            Box::new(m.requests_in_flight.clone()),
+            Box::new(m.requests_max.clone()),
+            Box::new(m.refused_total.clone()),
+            Box::new(m.connections.clone()),
+            Box::new(m.connections_max.clone()),
+            Box::new(m.connections_cut_total.clone()),
+            Box::new(m.batch_in_flight.clone()),
+            Box::new(m.batches_total.clone()),
+            Box::new(m.entries_total.clone()),
+            Box::new(m.batch_bytes_total.clone()),
+            Box::new(m.batch_seconds.clone()),
+            Box::new(m.memory_reserved_bytes.clone()),
+            Box::new(m.memory_max_bytes.clone()),
+            Box::new(m.permits_in_use.clone()),
+            Box::new(m.permits_limit.clone()),
+            Box::new(m.attempts_total.clone()),
+            Box::new(m.attempt_seconds.clone()),
+            Box::new(m.retries_total.clone()),
+            Box::new(m.credentials_expiry.clone()),
+            Box::new(prometheus::process_collector::ProcessCollector::for_self()),
+        ];
+        for collector in all {
+            m.registry.register(collector).expect("every metric has a name of its own");
+        }
+        m
+    }
+
+    /// The children of the backend called `name`.
+    pub fn backend(&self, name: &str) -> BackendMetrics {
+        let attempts = |outcome| self.attempts_total.with_label_values(&[name, outcome]);
+        BackendMetrics {
+            permits_in_use: self.permits_in_use.with_label_values(&[name]),
+            permits_limit: self.permits_limit.with_label_values(&[name]),
+            attempts_ok: attempts("ok"),
+            attempts_failed: attempts("failed"),
+            attempts_slow_down: attempts("slow_down"),
+            attempts_no_answer: attempts("no_answer"),
+            attempt_seconds: self.attempt_seconds.with_label_values(&[name]),
+            retries: self.retries_total.with_label_values(&[name]),
+            credentials_expiry: self.credentials_expiry.with_label_values(&[name]),
+        }
+    }
+
+    /// The Prometheus text exposition of all of it.
+    pub fn render(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16 * 1024);
+        TextEncoder::new().encode(&self.registry.gather(), &mut out).expect("writing to memory cannot fail");
+        out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const VALID: &str = "names and labels are literals of this file and valid";
+
+fn counter(name: &str, help: &str) -> IntCounter {
+    IntCounter::new(name, help).expect(VALID)
+}
+
+fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(name, help), labels).expect(VALID)
+}
+
+fn gauge(name: &str, help: &str) -> IntGauge {
+    IntGauge::new(name, help).expect(VALID)
+}
+
+fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    IntGaugeVec::new(Opts::new(name, help), labels).expect(VALID)
+}
+
+fn float_gauges(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+    GaugeVec::new(Opts::new(name, help), labels).expect(VALID)
+}
+
+fn histogram(name: &str, help: &str) -> Histogram {
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())).expect(VALID)
+}
+
+fn histograms(name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()), labels).expect(VALID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exposition_names_follow_the_house_style() {
+        let metrics = Metrics::new();
+        metrics.backend("store").attempts_ok.inc();
+        metrics.requests_in_flight.inc();
+        let text = String::from_utf8(metrics.render()).expect("text");
+        assert!(text.contains("batchgate_backend_attempts_total{backend=\"store\",outcome=\"ok\"} 1"), "{text}");
+        let names = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).map(|l| l.split(' ').next().expect("a name"));
+        for name in names {
+            assert!(name.starts_with("batchgate_") || name.starts_with("process_"), "{name}");
+        }
+    }
+}
