@@ -16,6 +16,9 @@ use crate::telemetry::BackendMetrics;
 /// The limit halves at most this often: the answers that were under way when it did say nothing new.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
 
+/// An outage that nobody has met for this long may be over: whoever comes next finds out.
+const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
+
 /// Who waits: all plain requests share lane 0, each batch has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(u64);
@@ -60,7 +63,15 @@ struct State {
     waiting: BTreeMap<Lane, BTreeMap<(u32, u64), oneshot::Sender<Permit>>>,
     ticket: u64,
     progressed_at: Instant,
+    outage: Option<Outage>,
     halved_at: Option<Instant>,
+}
+
+/// A time in which the backend moved nothing and failed whoever asked.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    since: Instant,
+    last_failure: Instant,
 }
 
 /// Leave to wait for the backend; dropping it lets the next one go.
@@ -83,6 +94,7 @@ impl Limiter {
             waiting: BTreeMap::new(),
             ticket: 0,
             progressed_at: Instant::now(),
+            outage: None,
             halved_at: None,
         };
         Arc::new(Self { config, metrics, state: Mutex::new(state) })
@@ -112,7 +124,21 @@ impl Limiter {
 
     /// The backend moved something for someone. Deadlines of reads that wait for a permit stand still while it does.
     pub fn progress(&self) {
-        self.lock().progressed_at = Instant::now();
+        self.lock().progress();
+    }
+
+    /// The backend failed someone.
+    pub fn failed(&self) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let since = state.outage.filter(|outage| outage.goes_on_at(now)).map_or(now, |outage| outage.since);
+        state.outage = Some(Outage { since, last_failure: now });
+    }
+
+    /// Since when the backend has failed everyone, if it has done so up to now.
+    pub fn outage_since(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.lock().outage.filter(|outage| outage.goes_on_at(now)).map(|outage| outage.since)
     }
 
     /// When [`Limiter::progress`] was last told.
@@ -123,7 +149,7 @@ impl Limiter {
     /// An answer came that was no plea to slow down: the limit creeps back.
     pub fn answered(self: &Arc<Self>) {
         let mut state = self.lock();
-        state.progressed_at = Instant::now();
+        state.progress();
         if state.limit < self.config.max as f64 {
             state.limit = (state.limit + 1.0 / state.limit).min(self.config.max as f64);
             self.metrics.permits_limit.set(state.limit.floor());
@@ -201,6 +227,19 @@ impl Limiter {
         state.in_use -= 1;
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
+    }
+}
+
+impl State {
+    fn progress(&mut self) {
+        self.progressed_at = Instant::now();
+        self.outage = None;
+    }
+}
+
+impl Outage {
+    fn goes_on_at(&self, now: Instant) -> bool {
+        now.duration_since(self.last_failure) < OUTAGE_MEMORY
     }
 }
 

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use rand::Rng;
+use tokio::time::Instant;
 
 use super::limited::{Lane, Permit};
 use super::registry::Backend;
@@ -89,6 +90,7 @@ pub struct Read {
     place: u32,
     ask: ReadAsk,
     stats: Arc<ReadStats>,
+    asked_at: Instant,
     clock: Clock,
     failures: u32,
     last_5xx: Option<Failure>,
@@ -102,8 +104,16 @@ pub struct Read {
 }
 
 impl Read {
-    /// A read that has not begun. `lane` and `place` order it among those that wait for a permit.
-    pub fn new(backend: Arc<Backend>, config: RetryConfig, lane: Lane, place: u32, ask: ReadAsk, stats: Arc<ReadStats>) -> Self {
+    /// A read that has not begun, for a client that asked at `asked_at`. `lane` and `place` order it among those that wait for
+    /// a permit.
+    pub fn new(
+        backend: Arc<Backend>,
+        config: RetryConfig,
+        (lane, place): (Lane, u32),
+        asked_at: Instant,
+        ask: ReadAsk,
+        stats: Arc<ReadStats>,
+    ) -> Self {
         let clock = Clock::new(config.deadline);
         Self {
             backend,
@@ -112,6 +122,7 @@ impl Read {
             place,
             ask,
             stats,
+            asked_at,
             clock,
             failures: 0,
             last_5xx: None,
@@ -133,6 +144,9 @@ impl Read {
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
         (self.pin, self.length, self.done) = (None, None, 0);
+        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at) {
+            return Err(self.out_of_time());
+        }
         loop {
             let ask = self.ask.clone();
             let Some((head, body, permit)) = self.attempt(&ask).await? else { continue };
@@ -343,6 +357,7 @@ impl Read {
     async fn back_off(&mut self) -> Result<(), Failure> {
         let ceiling = self.config.backoff_base.saturating_mul(1 << self.failures.min(16)).min(self.config.backoff_max);
         self.failures += 1;
+        self.backend.limiter.failed();
         self.backend.metrics.retries.inc();
         let pause = ceiling.mul_f64(self.backend.random().random::<f64>());
         match self.clock.run(tokio::time::sleep(pause)).await {

@@ -64,7 +64,7 @@ pub struct EntryOptions {
 }
 
 /// What a failed entry does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     /// It is a part that carries its error.
     Continue,
@@ -75,7 +75,7 @@ pub enum OnError {
 }
 
 /// The order of the parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// As asked.
     Request,
@@ -88,8 +88,8 @@ pub enum Order {
 struct RawBatch<'a> {
     #[serde(borrow)]
     objects: Option<&'a RawValue>,
-    on_error: Option<OnError>,
-    order: Option<Order>,
+    on_error: Option<String>,
+    order: Option<String>,
     summary: Option<bool>,
 }
 
@@ -113,6 +113,17 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
     // A literal null is a RawValue of its own.
     let objects = raw.objects.filter(|o| o.get() != "null").ok_or_else(|| invalid("`Objects` is missing".into()))?;
     let too_many = Cell::new(false);
+    let on_error = match raw.on_error.as_deref() {
+        None | Some("Continue") => OnError::Continue,
+        Some("Stop") => OnError::Stop,
+        Some("Omit") => OnError::Omit,
+        Some(other) => return Err(invalid(format!("OnError is {other:?}; it must be Continue, Stop or Omit"))),
+    };
+    let order = match raw.order.as_deref() {
+        None | Some("Request") => Order::Request,
+        Some("Completion") => Order::Completion,
+        Some(other) => return Err(invalid(format!("Order is {other:?}; it must be Request or Completion"))),
+    };
     let seed = Entries { max: entries_max, url_bucket, too_many: &too_many };
     let entries = seed.deserialize(&mut serde_json::Deserializer::from_str(objects.get())).map_err(|e| match too_many.get() {
         true => {
@@ -123,12 +134,7 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
     if entries.is_empty() {
         return Err(invalid("`Objects` is empty".into()));
     }
-    Ok(BatchRequest {
-        entries,
-        on_error: raw.on_error.unwrap_or(OnError::Continue),
-        order: raw.order.unwrap_or(Order::Request),
-        summary: raw.summary.unwrap_or(false),
-    })
+    Ok(BatchRequest { entries, on_error, order, summary: raw.summary.unwrap_or(false) })
 }
 
 /// serde_json's position is relative to the array and would mislead; the entry's index, which we add, does not.
@@ -243,7 +249,7 @@ mod tests {
             (r#"{"Objects": {}}"#.to_owned(), "`Objects` to be an array"),
             (r#"{"Objects": [], "Object": 1}"#.to_owned(), "`Object`"),
             (r#"{"Objects": [], "Summary": true, "Summary": true}"#.to_owned(), "`Summary`"),
-            (r#"{"Objects": [], "OnError": "continue"}"#.to_owned(), "`continue`"),
+            (r#"{"Objects": [], "OnError": "continue"}"#.to_owned(), "OnError is \"continue\""),
             (r#"{"Objects": []} x"#.to_owned(), "trailing"),
             (r#"{"Objects": [{"Key": "k"}]}"#.to_owned(), "Objects[0].Bucket is missing"),
             (entry(r#""Key": "k", "Member": "x""#), "Objects[1]: unknown field `Member`"),

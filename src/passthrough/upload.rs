@@ -54,7 +54,6 @@ pub async fn prepare(payload: Payload, headers: &mut HeaderMap, body: Body) -> R
         let framed = Framed::new(verified, verdict.clone(), length, &name)?;
         headers.insert("x-amz-trailer", name);
         headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
-        headers.insert(header::CONTENT_ENCODING, with_aws_chunked(headers));
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_length));
         return Ok((Body::new(framed), verdict));
     }
@@ -64,12 +63,6 @@ pub async fn prepare(payload: Payload, headers: &mut HeaderMap, body: Body) -> R
         return Ok((empty_body(), verdict));
     }
     Ok((Body::new(verified.map_err(BoxError::from)), verdict))
-}
-
-fn with_aws_chunked(headers: &HeaderMap) -> HeaderValue {
-    let others = headers.get(header::CONTENT_ENCODING).and_then(|v| v.to_str().ok());
-    let value = others.map_or_else(|| "aws-chunked".to_owned(), |others| format!("aws-chunked,{others}"));
-    HeaderValue::from_str(&value).expect("made of a header's own text")
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -87,7 +80,8 @@ fn trailer_value_length(name: &HeaderName) -> Option<u64> {
     }
 }
 
-/// aws-chunked framing without signatures, with the verified checksum behind the data
+/// aws-chunked framing without signatures, with the verified checksum behind the data. `Content-Encoding` does not name it:
+/// `x-amz-content-sha256` does, and some stores would keep the coding
 /// (<https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming-trailers.html>).
 struct Framed {
     inner: VerifiedBody<Body>,

@@ -58,6 +58,15 @@ impl Clock {
         }
     }
 
+    /// Charges what has gone of the time since `asked_at` in which the backend failed everyone: who waits behind others in an
+    /// outage has waited as they have. Says whether any time is left.
+    pub fn charge_outage(&mut self, limiter: &Limiter, asked_at: Instant) -> bool {
+        if let Some(since) = limiter.outage_since() {
+            self.spend(since.max(asked_at).elapsed());
+        }
+        !self.left.is_zero()
+    }
+
     /// Waits for a permit. Only the time since the backend last moved anything for anyone counts: a queue that moves is no
     /// outage. Nothing if that time is up.
     pub async fn wait_for_permit(&mut self, limiter: &Arc<Limiter>, lane: Lane, place: u32) -> Option<Permit> {

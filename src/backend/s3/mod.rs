@@ -157,16 +157,19 @@ pub fn error_code(body: &[u8]) -> Option<String> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
     let mut path: Vec<String> = Vec::new();
+    let mut code = String::new();
     loop {
         match reader.read_event().ok()? {
             Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
-            Event::End(_) => drop(path.pop()),
-            Event::Text(text) if path == ["Error", "Code"] => {
-                let code = text.trim();
-                let fit =
-                    (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+            Event::End(_) if path == ["Error", "Code"] => {
+                let code = code.trim();
+                let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
                 return fit.then(|| code.to_owned());
             }
+            Event::End(_) => drop(path.pop()),
+            Event::Text(text) if path == ["Error", "Code"] => code.push_str(&text),
+            // No code has an entity in it: not fit.
+            Event::GeneralRef(_) if path == ["Error", "Code"] => return None,
             Event::Eof => return None,
             _ => {}
         }
@@ -197,6 +200,7 @@ mod tests {
             "",
             "<html><Code>X</Code></html>",
             "<Error><Code>no such</Code></Error>",
+            "<Error><Code>No&amp;Such</Code></Error>",
             "<Error><Code></Code></Error>",
             "<Error><a><Code>X</Code></a></Error>",
             "not xml",
