@@ -280,7 +280,7 @@ def test_both_spellings_of_the_query(gateway: Gateway, corpus: dict[tuple[str, s
 def test_virtual_host_addressing(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
     request = sign(gateway.s3, "POST", "/?batch-get", {}, document(["small/000"]), host=f"{MAIN}.{DOMAIN}")
     assert read_batch(send(gateway.s3, request)).parts[0].body == corpus[MAIN, "small/000"]
-    lone = send(gateway.s3, sign(gateway.s3, "GET", "/small/000", host=f"{MAIN}.{DOMAIN}:80"))
+    lone = send(gateway.s3, sign(gateway.s3, "GET", "/small/000", host=f"{MAIN}.{DOMAIN}:8333"))
     assert (lone.status, lone.body) == (200, corpus[MAIN, "small/000"])
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-SMALL, LARGE = 100_000, 3 << 20
+SMALL, LARGE = 100_000, 5 << 20
 BACKEND_SECRET = "words-of-the-backend-that-clients-never-see"
 
 
@@ -162,7 +162,7 @@ FAULTS: dict[str, Fault] = {
     "cut-small-changed": _cut(SMALL, SMALL // 2, changes=True),
     "cut-small-weak": _cut(SMALL, SMALL // 2, weak=True),
     "cut-small-thrice": _cut(SMALL, SMALL // 4, 3),
-    "cut-small-always": _cut(SMALL, SMALL // 2, ALWAYS),
+    "cut-small-always": _cut(SMALL, SMALL // 2, ALWAYS, weak=True),
     "cut-large": _cut(LARGE, LARGE // 2),
     "cut-large-thrice": _cut(LARGE, LARGE // 5, 3),
     "cut-large-changing": _cut(LARGE, LARGE // 2, ALWAYS, changes=True),

@@ -26,7 +26,7 @@ def blocks(markdown: str) -> list[Block]:
     found = []
     for match in FENCE.finditer(markdown):
         language, *marks = match["info"].split()
-        pairs = dict(mark.partition("=")[::2] for mark in marks)
+        pairs = {name: value for name, _, value in (mark.partition("=") for mark in marks)}
         for kind in ("test", "file", "output"):
             if kind in pairs:
                 background = kind == "test" and "background" in pairs

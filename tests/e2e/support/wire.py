@@ -144,9 +144,10 @@ def presign(
 ) -> Request:
     """Signs in the query; `headers` become signed headers."""
     host = target.endpoint.removeprefix("http://")
-    signed = AWSRequest(method, f"http://{host}{path}", dict(headers or {}), body)
+    # Without the body, which botocore would take for the parameters of a query.
+    signed = AWSRequest(method, f"http://{host}{path}", dict(headers or {}))
     _QueryAuth(target, payload_hash, expires_seconds).add_auth(signed)
-    path = signed.url.removeprefix(f"http://{host}")
+    path = str(signed.url).removeprefix(f"http://{host}")
     out = Request(method, path, [("Host", host), *(headers or {}).items()], body)
     if body or method in ("PUT", "POST"):
         out.set("Content-Length", str(len(body)))
@@ -226,10 +227,10 @@ def send_http2(target: Target, request: Request, folder: Path) -> Answer:
     done = subprocess.run(
         [*argv, target.endpoint + request.path], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    head = (folder / "head").read_text(encoding="latin-1")
+    head = (folder / "head").read_bytes().decode("latin-1")
     assert head.startswith("HTTP/"), f"curl ended with {done.returncode} before an answer: {done.stderr}"
     status_line, *lines = head.strip().split("\r\n")
-    headers = [tuple(line.split(": ", 1)) for line in lines if ": " in line]
+    headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
     broken = done.stderr if done.returncode else None
     body = (folder / "answer").read_bytes()
     return Answer(int(status_line.split()[1]), headers, body, broken, http2=status_line.startswith("HTTP/2"))
