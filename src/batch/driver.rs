@@ -257,7 +257,8 @@ impl Loop {
                 Planned::Failed(failed) => self.take(fetch.failed(failed)),
                 Planned::Read(backend, ask) => {
                     let lane = Lane::batch(self.driver.number);
-                    let read = Read::new(backend, self.driver.retry, (lane, index.0), self.started_at, ask, Arc::clone(&self.stats));
+                    let read =
+                        Read::new(backend, self.driver.retry, (lane, index.0), self.started_at, ask, Arc::clone(&self.stats));
                     self.fetches.push(Box::pin(fetch.run(read)));
                 }
             }
