@@ -149,7 +149,7 @@ fn canonical_request(method: &Method, path: &PathAndQuery, headers: &HeaderMap) 
     }
     let names = names.join(";");
     out.push(b'\n');
-    out.extend_from_slice(&names.as_bytes());
+    out.extend_from_slice(names.as_bytes());
     out.push(b'\n');
     let payload = headers.get("x-amz-content-sha256").expect("callers set it");
     out.extend_from_slice(payload.as_bytes());
