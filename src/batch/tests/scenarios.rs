@@ -1,0 +1,2 @@
+//! Single stories of batches, each a sentence of the contract.
+use super::*;
