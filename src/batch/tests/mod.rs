@@ -189,6 +189,8 @@ pub(crate) enum Ended {
     Broken,
     /// The client went away.
     Left,
+    /// It did not.
+    Never,
 }
 
 /// What a client got.
@@ -219,10 +221,11 @@ impl Client {
                 Self::Drip { pause_ms } => sleep(Duration::from_millis(pause_ms)).await,
                 _ => {}
             }
-            match timeout(FOR_EVER, body.frame()).await.expect("the answer hangs") {
-                None => break Ended::Cleanly,
-                Some(Err(_)) => break Ended::Broken,
-                Some(Ok(frame)) => octets.extend_from_slice(&frame.into_data().expect("no trailers")),
+            match timeout(FOR_EVER, body.frame()).await {
+                Err(_) => break Ended::Never,
+                Ok(None) => break Ended::Cleanly,
+                Ok(Some(Err(_))) => break Ended::Broken,
+                Ok(Some(Ok(frame))) => octets.extend_from_slice(&frame.into_data().expect("no trailers")),
             }
         };
         drop(body);
@@ -243,6 +246,7 @@ impl Answer {
     pub fn parts(&self) -> Result<Vec<Part>, String> {
         match self.ended {
             Ended::Cleanly => self.whole().map(|(parts, _)| parts),
+            Ended::Never => Err("the answer hangs".into()),
             Ended::Broken if reader::whole(&self.content_type, self.count, &self.octets).is_ok() => {
                 Err("a broken message looks whole".into())
             }

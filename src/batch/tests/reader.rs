@@ -31,7 +31,8 @@ impl Part {
     pub fn error(&self, member: &str) -> Option<String> {
         let text = std::str::from_utf8(&self.body).ok()?;
         let (_, rest) = text.split_once(&format!("<{member}>"))?;
-        rest.split_once(&format!("</{member}>")).map(|(value, _)| value.to_owned())
+        let (value, _) = rest.split_once(&format!("</{member}>"))?;
+        Some(value.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     }
 }
 
