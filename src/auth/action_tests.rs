@@ -1,3 +1,5 @@
+//! The table of actions: an operation of each kind, and what must not slip through it.
+
 use http::{HeaderName, HeaderValue};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Signatures: the documented examples, the traps of other proxies, and every refusal.
+
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, HeaderValue, Request, Version};

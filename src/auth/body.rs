@@ -274,7 +274,7 @@ where
                             None
                         }
                     },
-                    Some(Err(error)) => return fail(this.verdict, BodyError::of_source(error.into())),
+                    Some(Err(error)) => return fail(this.verdict, BodyError::of_source(error)),
                     None => match this.check.finish() {
                         Err(error) => return fail(this.verdict, error),
                         Ok(trailer) => {

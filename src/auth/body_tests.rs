@@ -1,3 +1,5 @@
+//! Bodies: any framing decodes to the same bytes, and nothing that was tampered with ends cleanly.
+
 use std::collections::VecDeque;
 use std::task::Waker;
 

@@ -38,7 +38,7 @@ impl Turns {
 
     /// The entry that everything else may come to wait for.
     pub fn lowest_unwritten(&self) -> Option<EntryIndex> {
-        (self.lowest_unwritten < self.written.len()).then(|| EntryIndex(self.lowest_unwritten as u32))
+        (self.lowest_unwritten < self.written.len()).then_some(EntryIndex(self.lowest_unwritten as u32))
     }
 
     /// The head's part is begun, or it leaves none.

@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn too_many_entries_are_refused_with_the_limit() {
-        let body = format!(r#"{{"Objects": [{}]}}"#, vec![r#"{"Key": "k", "Bucket": "b"}"#; 4].join(","));
+        let body = format!(r#"{{"Objects": [{}]}}"#, [r#"{"Key": "k", "Bucket": "b"}"#; 4].join(","));
         let (kind, message) = refusal(&body);
         assert_eq!(kind, Kind::EntityTooLarge);
         assert!(message.contains("limit of 3"), "{message}");

@@ -95,7 +95,6 @@ impl Kind {
 /// The S3 code that stands for a bare status, where a backend gave none that can be read.
 pub fn code_of_status(status: u16) -> &'static str {
     match status {
-        400 => "InvalidRequest",
         403 => "AccessDenied",
         404 => "NoSuchKey",
         405 => "MethodNotAllowed",
@@ -108,7 +107,7 @@ pub fn code_of_status(status: u16) -> &'static str {
         502 => "BadGateway",
         503 => "ServiceUnavailable",
         504 => "GatewayTimeout",
-        400..=499 => "InvalidRequest",
+        s if s < 500 => "InvalidRequest",
         _ => "InternalError",
     }
 }

@@ -143,7 +143,7 @@ impl Passthrough {
             // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
             // may take its time only once it has the whole request.
             let noting = moved.clone();
-            let noted = body.map_frame(move |frame| {
+            let noted = upload::begun(body).await.map_err(|error| refused(verdict, error))?.map_frame(move |frame| {
                 noting.now();
                 frame
             });
@@ -290,6 +290,12 @@ fn no_answer(error: BackendError, method: &Method) -> Error {
         BackendErrorKind::NoAnswer => (Kind::BadGateway, "the store broke off before it answered; the outcome is unknown"),
     };
     Error::new(kind, message).with_source(error)
+}
+
+/// Why a body broke off: what its verification found, or else what the client did.
+fn refused(verdict: &Verdict, error: BoxError) -> Error {
+    let broken = || Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error);
+    verdict.failure().map_or_else(broken, Error::from)
 }
 
 fn internal(source: BoxError) -> Error {

@@ -65,6 +65,31 @@ pub async fn prepare(payload: Payload, headers: &mut HeaderMap, body: Body) -> R
     Ok((Body::new(verified.map_err(BoxError::from)), verdict))
 }
 
+/// Waits for the first bytes that may go out. A request whose body fails before them is never begun at the store: some stores
+/// take a connection that closes behind the head for an empty object.
+pub async fn begun(mut body: Body) -> std::result::Result<Body, BoxError> {
+    let first = body.frame().await.transpose()?;
+    Ok(Body::new(Begun { first, rest: body }))
+}
+
+/// A body whose first frame is here already.
+struct Begun {
+    first: Option<Frame<Bytes>>,
+    rest: Body,
+}
+
+impl http_body::Body for Begun {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, BoxError>>> {
+        match self.first.take() {
+            Some(frame) => Poll::Ready(Some(Ok(frame))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

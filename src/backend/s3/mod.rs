@@ -163,7 +163,8 @@ pub fn error_code(body: &[u8]) -> Option<String> {
             Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
             Event::End(_) if path == ["Error", "Code"] => {
                 let code = code.trim();
-                let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+                let fit =
+                    (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
                 return fit.then(|| code.to_owned());
             }
             Event::End(_) => drop(path.pop()),

@@ -82,7 +82,7 @@ class Gateway:
         self.admin = Target(addresses["admin"], FULL)
 
     def _addresses(self) -> dict[str, str] | None:
-        found = dict(re.findall(r"^listening (s3|admin) (http://127\.0\.0\.1:[1-9]\d*)$", self.process.stdout(), re.M))
+        found = dict(re.findall(r"^listening (s3|admin) (https?://127\.0\.0\.1:[1-9]\d*)$", self.process.stdout(), re.M))
         return found if {"s3", "admin"} <= found.keys() else None
 
     def as_identity(self, credentials: Credentials) -> Target:

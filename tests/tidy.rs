@@ -1,0 +1,114 @@
+//! Holds the house in order: every room's imports point strictly down its floors, and every file says what it is for.
+//! Reads the sources as text; knows nothing of what they do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms by floor, the lowest first. Rooms of one floor do not import each other, except those below.
+const FLOORS: &[&[&str]] = &[
+    &["types", "error"],
+    &["budget", "config", "peer", "stall", "telemetry"],
+    &["backend"],
+    &["auth", "route"],
+    &["batch", "passthrough"],
+    &["edge"],
+    &["app"],
+    &["cli"],
+];
+
+/// The edges inside one floor, with the reason for each.
+const SAME_FLOOR: &[(&str, &str)] = &[
+    // A kind of failure is told in words of the house.
+    ("error", "types"),
+];
+
+/// Longest source file without its tests, in lines.
+const LINES_MAX: usize = 400;
+
+fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("src is there") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+fn files() -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    sources(&src, &mut paths);
+    assert!(paths.len() > 30, "the walk found the sources");
+    let relative = |path: &Path| path.strip_prefix(&src).expect("under src").to_string_lossy().into_owned();
+    paths.iter().map(|path| (relative(path), fs::read_to_string(path).expect("readable"))).collect()
+}
+
+fn room(file: &str) -> &str {
+    file.split(['/', '.']).next().expect("split gives one")
+}
+
+fn floor_of(room: &str) -> Option<usize> {
+    FLOORS.iter().position(|rooms| rooms.contains(&room))
+}
+
+/// The rooms that a file's code names by `crate::room`; comments may speak of any.
+fn imports(text: &str) -> Vec<String> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.match_indices("crate::").map(move |(at, _)| &line[at + "crate::".len()..]))
+        .map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+        .collect()
+}
+
+fn upward_edges(files: &[(String, String)]) -> Vec<String> {
+    let mut wrong = BTreeMap::new();
+    for (file, text) in files {
+        let from = room(file);
+        let Some(floor) = floor_of(from) else { continue };
+        for to in imports(text).iter().filter(|to| *to != from) {
+            let allowed = floor_of(to).is_some_and(|other| other < floor) || SAME_FLOOR.contains(&(from, to.as_str()));
+            if !allowed {
+                wrong.insert(format!("{file}: {from} -> {to}"), ());
+            }
+        }
+    }
+    wrong.into_keys().collect()
+}
+
+fn lines_without_tests(text: &str) -> usize {
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().count()
+}
+
+#[test]
+fn imports_point_strictly_down() {
+    assert_eq!(upward_edges(&files()), Vec::<String>::new());
+}
+
+#[test]
+fn an_upward_or_a_sideways_import_would_be_seen() {
+    let edges = |file: &str, text: &str| upward_edges(&[(file.to_owned(), text.to_owned())]);
+    assert_eq!(edges("types/name.rs", "use crate::error::Kind;\n").len(), 1, "upward");
+    assert_eq!(edges("route.rs", "fn f() { crate::auth::action::x() }").len(), 1, "sideways, without a use line");
+    assert_eq!(edges("batch/mod.rs", "use crate::unknown::X;").len(), 1, "a room without a floor");
+    assert_eq!(edges("batch/mod.rs", "// crate::edge may be spoken of\nuse crate::backend::Body;").len(), 0);
+}
+
+#[test]
+fn every_room_has_a_floor() {
+    let without: Vec<_> =
+        files().into_iter().filter(|(file, _)| floor_of(room(file)).is_none() && !matches!(room(file), "lib" | "main")).collect();
+    assert!(without.is_empty(), "{:?}", without.iter().map(|(file, _)| file).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_stays_readable() {
+    for (file, text) in files() {
+        assert!(text.starts_with("//! "), "{file} opens without saying what it is for");
+        let lines = lines_without_tests(&text);
+        let is_test = file.contains("tests");
+        assert!(is_test || lines <= LINES_MAX, "{file} has {lines} lines");
+    }
+}
