@@ -186,7 +186,7 @@ impl Read {
             }
             match self.frame().await? {
                 Some(bytes) => return Ok(Some(bytes)),
-                None if self.length.is_none() => {
+                None if self.length.is_none() && self.open.is_some() => {
                     self.park();
                     return Ok(None);
                 }
