@@ -97,6 +97,8 @@ pub struct Read {
     pin: Option<Pin>,
     length: Option<u64>,
     done: u64,
+    /// The most that `done` ever was.
+    furthest: u64,
     open: Option<(Body, Permit)>,
     /// A body whose permit was given back because its reader stalled.
     idle: Option<Body>,
@@ -129,6 +131,7 @@ impl Read {
             pin: None,
             length: None,
             done: 0,
+            furthest: 0,
             open: None,
             idle: None,
             unread: None,
@@ -276,10 +279,12 @@ impl Read {
         if self.length.is_some_and(|length| self.done + count > length) {
             return Err(Failure::Lying);
         }
-        if self.done / DEADLINE_STEP_BYTES != (self.done + count) / DEADLINE_STEP_BYTES {
+        self.done += count;
+        // Bytes that are read again after a new beginning buy no time.
+        if self.done / DEADLINE_STEP_BYTES > self.furthest / DEADLINE_STEP_BYTES {
             self.clock.restart(self.config.deadline);
         }
-        self.done += count;
+        self.furthest = self.furthest.max(self.done);
         self.failures = 0;
         Ok(())
     }
