@@ -116,7 +116,7 @@ struct Loop {
     out: BytesMut,
     writing: Writing,
     next: Option<NextBytes>,
-    /// Set once the closing delimiter is in `out`.
+    /// Set once nothing more is written: the closing delimiter is in `out`, or a part could not be finished.
     closed_as: Option<Ending>,
     totals: Totals,
     started_at: Instant,
@@ -171,6 +171,10 @@ impl Loop {
                 self.write()
             } {}
             self.pull();
+            // The parts that were whole before a break still go out.
+            if self.closed_as == Some(Ending::Broken) && self.out.is_empty() {
+                return Ending::Broken;
+            }
             match self.wait(stalled).await {
                 Event::Sent => self.forget_stall(),
                 Event::Ended => return self.closed_as.expect("End is sent after the closing delimiter"),
@@ -182,7 +186,7 @@ impl Loop {
                 Event::Next((_, Ok(None))) => self.writing = Writing::Between,
                 Event::Next((_, Err(failure))) => {
                     tracing::debug!(batch.number = self.driver.number, ?failure, "a part could not be finished");
-                    return Ending::Broken;
+                    self.break_off();
                 }
                 Event::Granted(bytes) => self.granted = Some(bytes),
                 Event::Stalled => self.note_stall(stalled),
@@ -196,7 +200,7 @@ impl Loop {
     async fn wait(&mut self, stalled: &Stalled) -> Event {
         let full = self.out.len() >= CHUNK_BYTES;
         let some = !self.out.is_empty();
-        let end = !some && self.closed_as.is_some();
+        let end = !some && self.closed_as.is_some_and(|ending| ending != Ending::Broken);
         if (some || end) && self.blocked_since.is_none() {
             self.blocked_since = Some(Instant::now());
         }
@@ -243,6 +247,9 @@ impl Loop {
         if self.closed_as.is_some() || self.totals.stopped.is_some() {
             return;
         }
+        if self.next_to_start == self.driver.plan.entries.len() {
+            (self.waiting_for_bytes, self.granted) = (None, None);
+        }
         while self.next_to_start < self.driver.plan.entries.len() && self.fetches.len() < self.driver.concurrency {
             let index = EntryIndex(self.next_to_start as u32);
             let Some(claim) = self.claim(index) else { return };
@@ -285,7 +292,8 @@ impl Loop {
                 self.driver.turns.became_whole(index);
             }
             Fetched::Large(large) => {
-                let now = matches!(self.writing, Writing::Between) && self.driver.turns.head() == Some(index);
+                let free = matches!(self.writing, Writing::Between) && self.out.len() < CHUNK_BYTES;
+                let now = free && self.driver.turns.head() == Some(index);
                 if !now {
                     large.read.park();
                 }

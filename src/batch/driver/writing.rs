@@ -12,6 +12,9 @@ use crate::batch::outcome::FailedEntry;
 use crate::batch::request::OnError;
 use crate::types::EntryIndex;
 
+/// Room behind a full chunk for the head of the part that ends it.
+const HEADROOM_BYTES: usize = 4 * 1024;
+
 /// What is being written.
 pub(super) enum Writing {
     /// Nothing: between parts.
@@ -28,6 +31,9 @@ impl Loop {
     pub(super) fn write(&mut self) -> bool {
         let mut moved = false;
         while self.out.len() < CHUNK_BYTES && self.closed_as.is_none() {
+            if self.out.is_empty() {
+                self.out.reserve(CHUNK_BYTES + HEADROOM_BYTES);
+            }
             match std::mem::replace(&mut self.writing, Writing::Between) {
                 Writing::Between => {
                     if !self.begin_part() {
@@ -102,10 +108,21 @@ impl Loop {
         self.totals.delivered += 1;
         if self.driver.on_error == OnError::Stop {
             self.totals.stopped = Some((index, failed.status, failed.code.clone().into_owned()));
-            self.fetches.clear();
-            self.ready.clear();
-            self.waiting_for_bytes = None;
+            self.cancel();
         }
+    }
+
+    /// A part could not be finished: nothing more is written, and the message will break behind what is.
+    pub(super) fn break_off(&mut self) {
+        self.closed_as = Some(Ending::Broken);
+        self.cancel();
+    }
+
+    /// Lets go of everything that is not written.
+    fn cancel(&mut self) {
+        self.fetches.clear();
+        self.ready.clear();
+        (self.waiting_for_bytes, self.granted) = (None, None);
     }
 
     fn close(&mut self) {
