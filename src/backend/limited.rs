@@ -146,10 +146,10 @@ impl Limiter {
         self.lock().progressed_at
     }
 
-    /// An answer came that was no plea to slow down: the limit creeps back.
+    /// An answer came that was no plea to slow down: the limit creeps back. Whether anything moved is another question: a head
+    /// may be all that ever comes.
     pub fn answered(self: &Arc<Self>) {
         let mut state = self.lock();
-        state.progress();
         if state.limit < self.config.max as f64 {
             state.limit = (state.limit + 1.0 / state.limit).min(self.config.max as f64);
             self.metrics.permits_limit.set(state.limit.floor());

@@ -335,10 +335,15 @@ impl Read {
         match judge(ask, head.status, &head.headers, code.as_deref()) {
             verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
                 backend.limiter.answered();
+                // A body moves when its bytes do.
+                if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
+                    backend.limiter.progress();
+                }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
             Verdict::Refused => {
                 backend.limiter.answered();
+                backend.limiter.progress();
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
