@@ -147,7 +147,7 @@ impl Read {
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
         (self.pin, self.length, self.done) = (None, None, 0);
-        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at) {
+        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at, self.backend.attempt_timeout) {
             return Err(self.out_of_time());
         }
         loop {
@@ -378,6 +378,9 @@ impl Read {
 
     fn out_of_time(&mut self) -> Failure {
         self.park();
+        if self.clock.probes() {
+            self.backend.limiter.confirm_outage();
+        }
         self.last_5xx.take().unwrap_or(Failure::DeadlinePassed)
     }
 }
