@@ -282,3 +282,7 @@ impl Running {
         self.tasks.shutdown().await;
     }
 }
+
+#[cfg(test)]
+#[path = "app_fairness_tests.rs"]
+mod fairness_tests;

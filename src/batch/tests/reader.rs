@@ -106,7 +106,8 @@ fn read_part(octets: &[u8]) -> Result<Option<(Part, &[u8])>, String> {
 
 fn part_id(text: &str) -> Result<PartId, String> {
     let wrong = || format!("content-id is {text:?}");
-    let (id, request) = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).and_then(|t| t.split_once('@')).ok_or_else(wrong)?;
+    let (id, request) =
+        text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).and_then(|t| t.split_once('@')).ok_or_else(wrong)?;
     if request.is_empty() {
         return Err(wrong());
     }

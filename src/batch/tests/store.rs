@@ -27,12 +27,13 @@ pub struct Object {
     pub length: usize,
     pub generation: u32,
     pub weak: bool,
-    pub version: Option<&'static str>,
+    /// Each generation is a version of its own, `v-1` the first; all can be had for ever.
+    pub versioned: bool,
 }
 
 impl Object {
     pub fn of(length: usize) -> Self {
-        Self { length, generation: 0, weak: false, version: None }
+        Self { length, generation: 0, weak: false, versioned: false }
     }
 
     pub fn etag(&self) -> String {
@@ -318,9 +319,13 @@ fn refusal(status: StatusCode, code: &str) -> (StatusCode, HeaderMap, Vec<u8>) {
 /// GetObject as S3 and RFC 9110 have it.
 pub fn healthy(ask: &ReadAsk, object: Option<&Object>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let Some(object) = object else { return refusal(StatusCode::NOT_FOUND, "NoSuchKey") };
-    if ask.version.is_some() && ask.version.as_deref() != object.version {
-        return refusal(StatusCode::NOT_FOUND, "NoSuchVersion");
-    }
+    let named = ask.version.as_deref().map(|version| version.strip_prefix("v-").and_then(|n| n.parse::<u32>().ok()));
+    let generation = match named {
+        None => object.generation,
+        Some(Some(number)) if object.versioned && (1..=object.generation + 1).contains(&number) => number - 1,
+        Some(_) => return refusal(StatusCode::NOT_FOUND, "NoSuchVersion"),
+    };
+    let object = &Object { generation, ..object.clone() };
     let etag = object.etag();
     // If-Match compares strongly, If-None-Match weakly.
     if ask.if_match.as_ref().is_some_and(|tag| object.weak || tag.as_bytes() != etag.as_bytes()) {
@@ -338,8 +343,8 @@ pub fn healthy(ask: &ReadAsk, object: Option<&Object>) -> (StatusCode, HeaderMap
         ("x-amz-id-2", SECRET),
         ("x-amz-meta-of", key),
     ]);
-    if let Some(version) = object.version {
-        headers.insert("x-amz-version-id", HeaderValue::from_static(version));
+    if object.versioned {
+        headers.extend(header_map(&[("x-amz-version-id", &format!("v-{}", object.generation + 1))]));
     }
     if ask.if_none_match.as_ref().is_some_and(|tag| tag.as_bytes() == etag.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, headers, Vec::new());
