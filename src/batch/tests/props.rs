@@ -154,6 +154,7 @@ fn any_act() -> impl Strategy<Value = Act> {
         2 => length().prop_map(Act::NoLengthCut),
         1 => (1..2000usize).prop_map(Act::Longer),
         1 => Just(Act::Everything),
+        1 => Just(Act::Unconditional),
         1 => Just(Act::OtherRange),
         1 => Just(Act::OtherTotal),
         1 => Just(Act::NoContentRange),
@@ -292,7 +293,7 @@ fn bounds(scene: &Scene, rig: &Rig) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::with_cases(192) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::with_cases(128) })]
 
     /// Invariants 1, 2, 6: with faults that trying again mends, every part is what the lone read of a healthy store gives.
     #[test]
@@ -420,6 +421,45 @@ proptest! {
             for part in answer.whole()?.0 {
                 let wanted = &wanted[index(&part)];
                 same_as_lone(&part, wanted, &rig.store.lone(&wanted.ask()))?;
+            }
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+
+    /// Invariants 3, 5, 6: batches that share permits and bytes, some of whose readers stall for hours or leave: the others get
+    /// theirs as if they were alone, and at the end nothing is taken.
+    #[test]
+    fn prop_no_reader_that_stalls_or_leaves_holds_up_another(
+        mut scene in scene(true, 20),
+        scripts in scripts(retryable(), 0.0, 3),
+        shared_kib in prop::sample::select(vec![1u64, 3, 64]),
+        clients in prop::collection::vec(prop_oneof![
+            Just(Client::Eager),
+            (0..20_000usize).prop_map(|after| Client::Stall { after, secs: 36_000 }),
+            (0..100_000usize).prop_map(|after| Client::Leave { after }),
+        ], 1..6),
+    ) {
+        scene.scripts = scripts;
+        scene.numbers.shared_bytes = shared_kib * KIB;
+        simulate(async {
+            let rig = scene.rig();
+            let request = scene.request();
+            let answers = clients.iter().map(|client| rig.run(&request, *client));
+            for (answer, client) in futures_util::future::join_all(answers).await.iter().zip(&clients) {
+                let parts = answer.parts()?;
+                for part in &parts {
+                    right_or_error(&rig, part, &scene.wanted[index(part)])?;
+                }
+                if matches!(client, Client::Eager) && answer.took > Duration::from_secs(3600) {
+                    return Err(format!("a reader that takes everything waited for {:?}", answer.took));
+                }
+                if answer.ended == Ended::Cleanly {
+                    let (parts, summary) = answer.whole()?;
+                    counts(&scene, &parts, summary.as_ref())?;
+                }
+            }
+            if rig.store.waiting_peak() > scene.numbers.permits {
+                return Err(format!("{} reads at once", rig.store.waiting_peak()));
             }
             rig.settled().await
         }).map_err(fail)?;

@@ -74,6 +74,8 @@ pub enum Act {
     Longer(usize),
     /// 200 with everything, whatever was asked.
     Everything,
+    /// Healthy, but blind to If-Match.
+    Unconditional,
     /// Another range than was asked for, and it says so.
     OtherRange,
     /// Another total than the object has.
@@ -234,6 +236,7 @@ impl SimStore {
         let length = object.as_ref().map_or(0, |object| object.length as u64);
         let (mut status, mut headers, mut bytes) = match act {
             Act::Status(status, code) => refusal(StatusCode::from_u16(status).expect("valid"), code),
+            Act::Unconditional => healthy(&ReadAsk { if_match: None, ..ask.clone() }, object.as_ref()),
             Act::Everything => healthy(&ReadAsk { range: None, ..ask.clone() }, object.as_ref()),
             Act::OtherRange if length > 1 => {
                 let span = ask.range.and_then(|range| range.resolve(length)).unwrap_or(0..1);
