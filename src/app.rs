@@ -283,3 +283,7 @@ impl Running {
         self.tasks.shutdown().await;
     }
 }
+
+#[cfg(test)]
+#[path = "app_fairness_tests.rs"]
+mod fairness_tests;

@@ -69,8 +69,11 @@ struct State {
 
 /// A time in which the backend moved nothing and failed whoever asked.
 #[derive(Clone, Copy, Debug)]
-struct Outage {
-    since: Instant,
+pub struct Outage {
+    /// When it first failed someone.
+    pub since: Instant,
+    /// A read that was given time in spite of it has failed too.
+    pub confirmed: bool,
     last_failure: Instant,
 }
 
@@ -131,14 +134,22 @@ impl Limiter {
     pub fn failed(&self) {
         let now = Instant::now();
         let mut state = self.lock();
-        let since = state.outage.filter(|outage| outage.goes_on_at(now)).map_or(now, |outage| outage.since);
-        state.outage = Some(Outage { since, last_failure: now });
+        let before = state.outage.filter(|outage| outage.goes_on_at(now));
+        state.outage =
+            Some(Outage { last_failure: now, ..before.unwrap_or(Outage { since: now, confirmed: false, last_failure: now }) });
     }
 
-    /// Since when the backend has failed everyone, if it has done so up to now.
-    pub fn outage_since(&self) -> Option<Instant> {
+    /// The outage, if the backend has failed everyone up to now.
+    pub fn outage(&self) -> Option<Outage> {
         let now = Instant::now();
-        self.lock().outage.filter(|outage| outage.goes_on_at(now)).map(|outage| outage.since)
+        self.lock().outage.filter(|outage| outage.goes_on_at(now))
+    }
+
+    /// A read that was given time in spite of the outage has failed too: it was not a few bad objects.
+    pub fn confirm_outage(&self) {
+        if let Some(outage) = &mut self.lock().outage {
+            outage.confirmed = true;
+        }
     }
 
     /// When [`Limiter::progress`] was last told.
@@ -146,10 +157,10 @@ impl Limiter {
         self.lock().progressed_at
     }
 
-    /// An answer came that was no plea to slow down: the limit creeps back.
+    /// An answer came that was no plea to slow down: the limit creeps back. Whether anything moved is another question: a head
+    /// may be all that ever comes.
     pub fn answered(self: &Arc<Self>) {
         let mut state = self.lock();
-        state.progress();
         if state.limit < self.config.max as f64 {
             state.limit = (state.limit + 1.0 / state.limit).min(self.config.max as f64);
             self.metrics.permits_limit.set(state.limit.floor());

@@ -97,6 +97,8 @@ pub struct Read {
     pin: Option<Pin>,
     length: Option<u64>,
     done: u64,
+    /// The most that `done` ever was.
+    furthest: u64,
     open: Option<(Body, Permit)>,
     /// A body whose permit was given back because its reader stalled.
     idle: Option<Body>,
@@ -129,6 +131,7 @@ impl Read {
             pin: None,
             length: None,
             done: 0,
+            furthest: 0,
             open: None,
             idle: None,
             unread: None,
@@ -144,7 +147,7 @@ impl Read {
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
         (self.pin, self.length, self.done) = (None, None, 0);
-        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at) {
+        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at, self.backend.attempt_timeout) {
             return Err(self.out_of_time());
         }
         loop {
@@ -186,7 +189,7 @@ impl Read {
             }
             match self.frame().await? {
                 Some(bytes) => return Ok(Some(bytes)),
-                None if self.length.is_none() => {
+                None if self.length.is_none() && self.open.is_some() => {
                     self.park();
                     return Ok(None);
                 }
@@ -276,10 +279,12 @@ impl Read {
         if self.length.is_some_and(|length| self.done + count > length) {
             return Err(Failure::Lying);
         }
-        if self.done / DEADLINE_STEP_BYTES != (self.done + count) / DEADLINE_STEP_BYTES {
+        self.done += count;
+        // Bytes that are read again after a new beginning buy no time.
+        if self.done / DEADLINE_STEP_BYTES > self.furthest / DEADLINE_STEP_BYTES {
             self.clock.restart(self.config.deadline);
         }
-        self.done += count;
+        self.furthest = self.furthest.max(self.done);
         self.failures = 0;
         Ok(())
     }
@@ -330,6 +335,10 @@ impl Read {
         match judge(ask, head.status, &head.headers, code.as_deref()) {
             verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
                 backend.limiter.answered();
+                // A body moves when its bytes do.
+                if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
+                    backend.limiter.progress();
+                }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
             Verdict::Refused if code.as_deref().is_some_and(super::s3::is_about_our_signature) => {
@@ -338,6 +347,7 @@ impl Read {
             }
             Verdict::Refused => {
                 backend.limiter.answered();
+                backend.limiter.progress();
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
@@ -372,6 +382,9 @@ impl Read {
 
     fn out_of_time(&mut self) -> Failure {
         self.park();
+        if self.clock.probes() {
+            self.backend.limiter.confirm_outage();
+        }
         self.last_5xx.take().unwrap_or(Failure::DeadlinePassed)
     }
 }

@@ -165,8 +165,11 @@ impl Loop {
 
     async fn drive(&mut self, stalled: &Stalled) -> Ending {
         loop {
-            self.start_fetches();
-            self.write();
+            // What is written gives back bytes; an entry that leaves no part sends nothing that would bring us here again.
+            while {
+                self.start_fetches();
+                self.write()
+            } {}
             self.pull();
             // The parts that were whole before a break still go out.
             if self.closed_as == Some(Ending::Broken) && self.out.is_empty() {

@@ -21,6 +21,8 @@ mod order;
 mod outcome;
 mod plan;
 mod request;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

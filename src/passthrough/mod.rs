@@ -180,7 +180,10 @@ impl Passthrough {
         match response.status().as_u16() {
             // Without the body's code a 503 is not known to be a plea; a 429 always is.
             429 => backend.limiter.slow_down(),
-            _ => backend.limiter.answered(),
+            _ => {
+                backend.limiter.answered();
+                backend.limiter.progress();
+            }
         }
     }
 

@@ -25,17 +25,19 @@ pub enum Ran<T> {
 #[derive(Debug)]
 pub struct Clock {
     left: Duration,
+    probes: bool,
 }
 
 impl Clock {
     /// A clock with `left` to spend.
     pub fn new(left: Duration) -> Self {
-        Self { left }
+        Self { left, probes: false }
     }
 
     /// Has `left` to spend again.
     pub fn restart(&mut self, left: Duration) {
         self.left = left;
+        self.probes = false;
     }
 
     /// Runs `work` on the clock; nothing if the time is up first.
@@ -59,12 +61,23 @@ impl Clock {
     }
 
     /// Charges what has gone of the time since `asked_at` in which the backend failed everyone: who waits behind others in an
-    /// outage has waited as they have. Says whether any time is left.
-    pub fn charge_outage(&mut self, limiter: &Limiter, asked_at: Instant) -> bool {
-        if let Some(since) = limiter.outage_since() {
-            self.spend(since.max(asked_at).elapsed());
+    /// outage has waited as they have. Everyone may have been a few bad objects that held up the rest, so the time for one
+    /// attempt, `attempt`, is left, until a read has failed that had it. Says whether any time is left.
+    pub fn charge_outage(&mut self, limiter: &Limiter, asked_at: Instant, attempt: Duration) -> bool {
+        if let Some(outage) = limiter.outage() {
+            let whole = self.left;
+            self.spend(outage.since.max(asked_at).elapsed());
+            if self.left < attempt && !outage.confirmed {
+                self.left = whole.min(attempt);
+                self.probes = true;
+            }
         }
         !self.left.is_zero()
+    }
+
+    /// Whether the time was given to find out if an outage is one.
+    pub fn probes(&self) -> bool {
+        self.probes
     }
 
     /// Waits for a permit. Only the time since the backend last moved anything for anyone counts: a queue that moves is no

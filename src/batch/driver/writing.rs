@@ -27,8 +27,9 @@ pub(super) enum Writing {
 }
 
 impl Loop {
-    /// Writes into the chunk what can be written, until it is full.
-    pub(super) fn write(&mut self) {
+    /// Writes into the chunk what can be written, until it is full. Says whether the next entry's turn has come.
+    pub(super) fn write(&mut self) -> bool {
+        let mut moved = false;
         while self.out.len() < CHUNK_BYTES && self.closed_as.is_none() {
             if self.out.is_empty() {
                 self.out.reserve(CHUNK_BYTES + HEADROOM_BYTES);
@@ -36,8 +37,9 @@ impl Loop {
             match std::mem::replace(&mut self.writing, Writing::Between) {
                 Writing::Between => {
                     if !self.begin_part() {
-                        return;
+                        return moved;
                     }
+                    moved = true;
                 }
                 Writing::Held { body, from, claim, rest } => {
                     let to = body.len().min(from + CHUNK_BYTES - self.out.len());
@@ -51,10 +53,11 @@ impl Loop {
                 }
                 streaming @ Writing::Streaming(_) => {
                     self.writing = streaming;
-                    return;
+                    return moved;
                 }
             }
         }
+        moved
     }
 
     /// Begins the next part, or the end; says whether there was anything to write.

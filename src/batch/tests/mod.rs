@@ -1,0 +1,420 @@
+//! BatchGet under a simulated clock: a [`Rig`] runs batches over a [`store`] in memory, a [`Client`] takes the answer as
+//! clients do, and [`reader`] reads it strictly. No network, no real time: an outage of a minute takes no time to test.
+
+pub(crate) mod reader;
+pub(crate) mod store;
+
+mod deadlines;
+mod parking;
+mod props;
+mod scenarios;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, Response, StatusCode};
+use http_body_util::BodyExt;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::admission::Admission;
+use super::plan::Plan;
+use super::{Batches, request};
+use crate::auth::{Identity, Policy};
+use crate::backend::limited::{LimitConfig, Limiter};
+use crate::backend::{Backend, Body, ReadAsk};
+use crate::budget::Pool;
+use crate::config::{BatchConfig, TailConfig};
+use crate::route::Routes;
+use crate::telemetry::Metrics;
+use crate::types::{ByteRange, RequestId};
+use reader::{Part, PartId};
+use store::{Act, Object, SECRET, SimStore, Step};
+
+/// The bucket's name at the store, which clients never see.
+const AT_STORE: &str = "bucket-at-store";
+
+/// Longer than anything may take.
+const FOR_EVER: Duration = Duration::from_secs(7 * 24 * 3600);
+
+const KIB: u64 = 1024;
+
+/// The numbers of a rig: small, so that everything is met.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    pub entry_bytes: u64,
+    pub window_bytes: u64,
+    /// For reading ahead, of all batches.
+    pub shared_bytes: u64,
+    pub heads_bytes: u64,
+    pub concurrency: usize,
+    pub permits: usize,
+    pub deadline: Duration,
+    pub attempt_timeout: Duration,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            entry_bytes: KIB,
+            window_bytes: 8 * KIB,
+            shared_bytes: 64 * KIB,
+            heads_bytes: 64 * KIB,
+            concurrency: 4,
+            permits: 8,
+            deadline: Duration::from_secs(10),
+            attempt_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A gateway's batch half over a simulated store.
+pub(crate) struct Rig {
+    pub numbers: Numbers,
+    pub store: SimStore,
+    pub backend: Arc<Backend>,
+    pub routes: Arc<Routes<Arc<Backend>>>,
+    pub batches: Batches,
+    pub admission: Arc<Admission>,
+    pub heads: Pool,
+    pub shared: Pool,
+    pub metrics: Metrics,
+    identity: Arc<Identity>,
+}
+
+impl Rig {
+    /// Must be made inside a runtime whose clock is paused.
+    pub fn new(numbers: Numbers, otherwise: Step, seed: u64) -> Self {
+        let metrics = Metrics::new();
+        let store = SimStore::new(otherwise);
+        let limit = LimitConfig { max: numbers.permits, min: 1, plain_share: 0.25 };
+        let backend = Arc::new(Backend {
+            name: "sim".into(),
+            store: Box::new(store.clone()),
+            limiter: Limiter::new(limit, metrics.backend("sim")),
+            metrics: metrics.backend("sim"),
+            attempt_timeout: numbers.attempt_timeout,
+            response_timeout: Duration::from_secs(60),
+            random: Mutex::new(SmallRng::seed_from_u64(seed)),
+        });
+        let mut routes = Routes::default();
+        routes.push("b", Arc::clone(&backend), Some(AT_STORE.into()));
+        let routes = Arc::new(routes);
+        let heads = Pool::new(numbers.heads_bytes, None);
+        let shared = Pool::new(numbers.shared_bytes, None);
+        store.watch(shared.clone());
+        let admission = Arc::new(Admission::new(heads.clone(), shared.clone(), numbers.entry_bytes));
+        let config = BatchConfig {
+            entry_bytes: numbers.entry_bytes,
+            window_bytes: numbers.window_bytes,
+            concurrency: numbers.concurrency,
+            entry_deadline: numbers.deadline,
+            ..BatchConfig::default()
+        };
+        let tail = TailConfig { backoff_max: Duration::from_millis(200), ..TailConfig::default() };
+        let random = SmallRng::seed_from_u64(seed);
+        let batches = Batches::new(config, &tail, Arc::clone(&routes), Arc::clone(&admission), metrics.clone(), random);
+        let policy = r#"{"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
+            {"Effect": "Deny", "Action": "s3:GetObject*", "Resource": "arn:aws:s3:::b/denied*"}]}"#;
+        let identity = Arc::new(Identity::new("i", "a", "s", None, Policy::parse(policy).expect("valid")));
+        Self { numbers, store, backend, routes, batches, admission, heads, shared, metrics, identity }
+    }
+
+    /// Starts a batch as [`Batches::answer`] does once the request is verified.
+    pub async fn start(&self, request: &Value) -> Response<Body> {
+        self.try_start(request).await.expect("admitted")
+    }
+
+    pub async fn try_start(&self, request: &Value) -> crate::error::Result<Response<Body>> {
+        let body = serde_json::to_vec(request).expect("JSON");
+        let admitted = self.admission.admit(body.len() as u64).await?;
+        let batch = request::parse(&body, 10_000, true).expect("valid");
+        let plan = Plan {
+            entries: Vec::new(),
+            bucket: "b".into(),
+            identity: Arc::clone(&self.identity),
+            routes: Arc::clone(&self.routes),
+            headers: Arc::default(),
+        };
+        Ok(self.batches.start(batch, plan, admitted, RequestId(0x4f0c), None))
+    }
+
+    /// Runs a batch to its end.
+    pub async fn run(&self, request: &Value, client: Client) -> Answer {
+        let started = Instant::now();
+        let response = self.start(request).await;
+        client.take(response, started).await
+    }
+
+    /// Everything that a batch took is given back.
+    pub async fn settled(&self) -> Result<(), String> {
+        // A task that was told to end ends at once; a stalled one has no timer that is shorter.
+        sleep(Duration::from_millis(1)).await;
+        let facts = [
+            ("heads", self.heads.free() == self.heads.max()),
+            ("window", self.shared.free() == self.shared.max()),
+            ("permits", self.backend.limiter.in_use() == 0),
+            ("reads that wait", self.store.waiting() == 0),
+            ("bodies", self.store.bodies() == 0),
+            ("batches in flight", self.metrics.batch_in_flight.get() == 0),
+        ];
+        match facts.iter().find(|(_, released)| !released) {
+            Some((what, _)) => Err(format!("{what} are not given back")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How an answer is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Client {
+    /// At once.
+    Eager,
+    /// With a pause after each chunk.
+    Drip { pause_ms: u64 },
+    /// With one pause, after so many octets.
+    Stall { after: usize, secs: u64 },
+    /// Goes away after so many octets.
+    Leave { after: usize },
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Cleanly.
+    Cleanly,
+    /// In an error.
+    Broken,
+    /// The client went away.
+    Left,
+    /// It did not.
+    Never,
+}
+
+/// What a client got.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub content_type: String,
+    pub count: usize,
+    pub octets: Vec<u8>,
+    pub ended: Ended,
+    /// From the request to the end.
+    pub took: Duration,
+}
+
+impl Client {
+    pub async fn take(self, response: Response<Body>, started: Instant) -> Answer {
+        let (head, mut body) = response.into_parts();
+        let header = |name: &str| head.headers[name].to_str().expect("text").to_owned();
+        let (content_type, count) = (header("content-type"), header("batch-count").parse().expect("a number"));
+        let mut octets = Vec::new();
+        let mut stalled = false;
+        let ended = loop {
+            match self {
+                Self::Leave { after } if octets.len() >= after => break Ended::Left,
+                Self::Stall { after, secs } if octets.len() >= after && !stalled => {
+                    stalled = true;
+                    sleep(Duration::from_secs(secs)).await;
+                }
+                Self::Drip { pause_ms } => sleep(Duration::from_millis(pause_ms)).await,
+                _ => {}
+            }
+            match timeout(FOR_EVER, body.frame()).await {
+                Err(_) => break Ended::Never,
+                Ok(None) => break Ended::Cleanly,
+                Ok(Some(Err(_))) => break Ended::Broken,
+                Ok(Some(Ok(frame))) => octets.extend_from_slice(&frame.into_data().expect("no trailers")),
+            }
+        };
+        drop(body);
+        Answer { content_type, count, octets, ended, took: started.elapsed() }
+    }
+}
+
+impl Answer {
+    /// The parts and the summary of an answer that must be whole.
+    pub fn whole(&self) -> Result<(Vec<Part>, Option<Value>), String> {
+        if self.ended != Ended::Cleanly {
+            return Err(format!("the message ended {:?} after {} octets", self.ended, self.octets.len()));
+        }
+        reader::whole(&self.content_type, self.count, &self.octets)
+    }
+
+    /// The parts that are there, of whatever is there; a message that is not whole must not look so.
+    pub fn parts(&self) -> Result<Vec<Part>, String> {
+        match self.ended {
+            Ended::Cleanly => self.whole().map(|(parts, _)| parts),
+            Ended::Never => Err("the answer hangs".into()),
+            Ended::Broken if reader::whole(&self.content_type, self.count, &self.octets).is_ok() => {
+                Err("a broken message looks whole".into())
+            }
+            _ => reader::read(&self.content_type, &self.octets).map(|reading| {
+                let entries = reading.parts.into_iter().filter(|part| part.id != PartId::Summary);
+                entries.collect()
+            }),
+        }
+    }
+
+    /// Nothing of the store's own world is in the answer.
+    pub fn keeps_secrets(&self) -> Result<(), String> {
+        for secret in [SECRET, "10.0.0.1", AT_STORE] {
+            if self.octets.windows(secret.len()).any(|w| w == secret.as_bytes()) {
+                return Err(format!("{secret:?} is in the answer"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One entry of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub key: String,
+    pub bucket: Option<&'static str>,
+    pub range: Option<String>,
+    pub if_match: Option<String>,
+    pub if_none_match: Option<String>,
+    pub version: Option<&'static str>,
+    pub id: Option<String>,
+}
+
+impl Wanted {
+    pub fn of(key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..Self::default() }
+    }
+
+    fn json(&self) -> Value {
+        json!({"Key": self.key, "Bucket": self.bucket, "Range": self.range, "IfMatch": self.if_match,
+            "IfNoneMatch": self.if_none_match, "VersionId": self.version, "Id": self.id})
+    }
+
+    /// The lone read that this entry means.
+    pub fn ask(&self) -> ReadAsk {
+        let header = |text: &Option<String>| text.as_ref().map(|text| text.parse().expect("visible"));
+        ReadAsk {
+            version: self.version.map(Into::into),
+            range: self.range.as_deref().map(|range| ByteRange::parse(range).expect("valid")),
+            if_match: header(&self.if_match),
+            if_none_match: header(&self.if_none_match),
+            ..store::ask(AT_STORE, &self.key)
+        }
+    }
+}
+
+/// A request for `wanted` with all defaults.
+pub(crate) fn request(wanted: &[Wanted]) -> Value {
+    json!({"Objects": wanted.iter().map(Wanted::json).collect::<Vec<_>>()})
+}
+
+/// Headers that the contract leaves out of parts.
+fn is_of_the_hop(name: &HeaderName, headers: &HeaderMap) -> bool {
+    const NAMES: [&str; 12] = [
+        "date",
+        "server",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-amz-request-id",
+        "x-amz-id-2",
+        "x-batchgate-request-id",
+        "content-id",
+    ];
+    let text = name.as_str();
+    let named = headers.get("connection").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    NAMES.contains(&text)
+        || text.starts_with("proxy-")
+        || text.starts_with("batch-")
+        || named.split(',').any(|token| token.trim() == text)
+}
+
+/// Holds a part against what the lone read gave.
+pub(crate) fn same_as_lone(part: &Part, wanted: &Wanted, lone: &(StatusCode, HeaderMap, Vec<u8>)) -> Result<(), String> {
+    let (status, headers, bytes) = lone;
+    if part.status != status.as_u16() {
+        return Err(format!("{:?}: {} instead of {status}", part.id, part.status));
+    }
+    if part.header("batch-id") != wanted.id.as_deref() {
+        return Err(format!("{:?}: batch-id is {:?}", part.id, part.header("batch-id")));
+    }
+    if part.status >= 400 {
+        let lone = String::from_utf8_lossy(bytes);
+        let code = lone.split("<Code>").nth(1).and_then(|rest| rest.split("</Code>").next()).unwrap_or_default();
+        if part.error("Code").as_deref() != Some(code) {
+            return Err(format!("{:?}: code {:?} instead of {code}", part.id, part.error("Code")));
+        }
+        let range = headers.get("content-range").map(|v| v.to_str().expect("text"));
+        if part.header("content-range") != range {
+            return Err(format!("{:?}: content-range {:?}", part.id, part.header("content-range")));
+        }
+        return is_error(part, wanted);
+    }
+    let mut expected: Vec<_> = headers
+        .iter()
+        .filter(|(name, _)| !is_of_the_hop(name, headers) && *name != "content-length")
+        .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
+        .collect();
+    expected.push(("content-length".into(), bytes.len().to_string().into_bytes()));
+    expected.sort();
+    let ours = ["content-id", "batch-status", "batch-id"];
+    let mut got: Vec<_> = part.headers.iter().filter(|(name, _)| !ours.contains(&name.as_str())).cloned().collect();
+    got.sort();
+    if got != expected {
+        return Err(format!("{:?}: headers {got:?} instead of {expected:?}", part.id));
+    }
+    if part.body != *bytes {
+        let at = part.body.iter().zip(bytes).position(|(a, b)| a != b);
+        return Err(format!("{:?}: {} bytes instead of {}, the first wrong at {at:?}", part.id, part.body.len(), bytes.len()));
+    }
+    Ok(())
+}
+
+/// An explicit error, in the contract's form.
+pub(crate) fn is_error(part: &Part, wanted: &Wanted) -> Result<(), String> {
+    let right = part.status >= 400
+        && part.header("content-type") == Some("application/xml")
+        && part.error("Code").is_some_and(|code| !code.is_empty())
+        && part.error("BucketName").as_deref() == Some(wanted.bucket.unwrap_or("b"))
+        && part.error("Key").as_deref() == Some(wanted.key.as_str())
+        && part.error("RequestId").as_deref() == Some("0000000000004f0c");
+    if right { Ok(()) } else { Err(format!("{:?} is no error as the contract has it: {part:?}", part.id)) }
+}
+
+/// The bytes of one generation of the object, whichever, or an explicit error.
+pub(crate) fn right_or_error(rig: &Rig, part: &Part, wanted: &Wanted) -> Result<(), String> {
+    if part.status >= 400 {
+        return is_error(part, wanted);
+    }
+    let generation =
+        part.header("etag").and_then(|tag| tag.rsplit_once('-')).and_then(|(_, n)| n.trim_end_matches('"').parse().ok());
+    let (Some(object), Some(generation)) = (rig.store.object(&wanted.key), generation) else {
+        return Err(format!("{:?} is of no object: {:?}", part.id, part.headers));
+    };
+    if generation > object.generation {
+        return Err(format!("{:?} is of a generation that never was", part.id));
+    }
+    // A store that is blind to If-Match is so to lone reads too.
+    let ask = ReadAsk { if_match: None, ..wanted.ask() };
+    let mut lone = store::healthy(&ask, Some(&Object { generation, ..object }));
+    // Nobody can know that a first answer is wrong about the total alone; the bytes are the right ones all the same.
+    let wrong_total = lone.1.get("content-range").map(|right| format!("{}0", right.to_str().expect("text")));
+    if let Some(said) = wrong_total.filter(|said| part.header("content-range") == Some(said)) {
+        lone.1.insert("content-range", said.parse().expect("visible"));
+    }
+    same_as_lone(part, wanted, &lone)
+}
+
+/// The part of an entry, which must be there.
+pub(crate) fn part_of(parts: &[Part], index: usize) -> &Part {
+    parts.iter().find(|part| part.id == PartId::Entry(index)).expect("the entry has a part")
+}
+
+/// A runtime for one case of a property.
+pub(crate) fn simulate<T>(case: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime can be built").block_on(case)
+}

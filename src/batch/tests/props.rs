@@ -1,0 +1,467 @@
+//! Properties of whole batches: any objects, any entries, any faults, any client. A case that fails is shrunk and printed with
+//! all its inputs; nothing else decides what happens.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Where keys come from: five objects, one that is missing, one that the policy denies.
+const OBJECTS: usize = 5;
+const MISSING: usize = OBJECTS;
+const DENIED: usize = OBJECTS + 1;
+
+/// All that decides a case.
+#[derive(Clone, Debug)]
+struct Scene {
+    objects: Vec<Object>,
+    scripts: Vec<Vec<Step>>,
+    otherwise: Step,
+    wanted: Vec<Wanted>,
+    completion: bool,
+    on_error: &'static str,
+    summary: bool,
+    client: Client,
+    numbers: Numbers,
+    seed: u64,
+}
+
+impl Scene {
+    fn rig(&self) -> Rig {
+        let rig = Rig::new(self.numbers, self.otherwise, self.seed);
+        for (at, (object, script)) in self.objects.iter().zip(&self.scripts).enumerate() {
+            rig.store.put(&key(at), object.clone());
+            rig.store.script(&key(at), script.iter().copied());
+        }
+        rig
+    }
+
+    fn request(&self) -> Value {
+        let mut request = request(&self.wanted);
+        request["OnError"] = json!(self.on_error);
+        request["Order"] = json!(if self.completion { "Completion" } else { "Request" });
+        request["Summary"] = json!(self.summary);
+        request
+    }
+
+    /// What lone reads of a healthy store say, entry by entry; nothing where the policy or the routes refuse.
+    fn lone(&self, rig: &Rig) -> Vec<Option<(StatusCode, HeaderMap, Vec<u8>)>> {
+        let refused = |wanted: &Wanted| wanted.key.starts_with("denied") || is_nowhere(wanted);
+        self.wanted.iter().map(|wanted| (!refused(wanted)).then(|| rig.store.lone(&wanted.ask()))).collect()
+    }
+}
+
+/// The policy allows it, but no backend has it.
+fn is_nowhere(wanted: &Wanted) -> bool {
+    wanted.bucket.is_some_and(|bucket| bucket != "b")
+}
+
+fn key(at: usize) -> String {
+    match at {
+        MISSING => "missing".into(),
+        DENIED => "denied/one".into(),
+        _ => format!("objects//{at}/<&>"),
+    }
+}
+
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        1 => Just(0usize),
+        6 => 1..300usize,
+        3 => 900..1100usize,
+        4 => 1000..6000usize,
+        1 => 60_000..70_000usize,
+    ]
+}
+
+fn object(strong: bool) -> impl Strategy<Value = Object> {
+    (length(), any::<bool>(), any::<bool>()).prop_map(move |(length, weak, versioned)| Object {
+        weak: weak && !strong,
+        versioned,
+        ..Object::of(length)
+    })
+}
+
+fn range() -> impl Strategy<Value = Option<String>> {
+    prop_oneof![
+        5 => Just(None),
+        2 => (0..6000u64, 0..6000u64).prop_map(|(a, b)| Some(format!("bytes={}-{}", a.min(b), a.max(b)))),
+        1 => (0..6000u64).prop_map(|a| Some(format!("bytes={a}-"))),
+        1 => (1..6000u64).prop_map(|n| Some(format!("bytes=-{n}"))),
+    ]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let tag = || prop::sample::select(vec!["\"generation-0\"", "\"generation-1\"", "\"other\""]);
+    let condition = prop_oneof![8 => Just(0u8), 1 => Just(1), 1 => Just(2)];
+    let at = prop_oneof![12 => 0..OBJECTS, 1 => Just(MISSING), 1 => Just(DENIED)];
+    let bucket = prop_oneof![12 => Just(None), 2 => Just(Some("b")), 1 => Just(Some("nowhere"))];
+    (at, bucket, range(), condition, tag(), prop::option::weighted(0.2, Just("v-1")), any::<bool>()).prop_map(
+        |(at, bucket, range, condition, tag, version, id)| Wanted {
+            key: key(at),
+            bucket,
+            range,
+            if_match: (condition == 1).then(|| tag.into()),
+            if_none_match: (condition == 2).then(|| tag.into()),
+            version,
+            id: id.then(|| format!("tag-{at}")),
+        },
+    )
+}
+
+/// `change` is the probability that the object changes before the attempt.
+fn step(act: impl Strategy<Value = Act>, change: f64) -> impl Strategy<Value = Step> {
+    let frame_bytes = prop::sample::select(vec![1usize, 100, 700, 1024, 5000, 100_000]);
+    let head_ms = prop_oneof![Just(0u64), 1..50u64, 500..1500u64];
+    let frame_ms = prop::sample::select(vec![0u64, 0, 1, 30]);
+    (act, prop::bool::weighted(change), head_ms, frame_ms, frame_bytes).prop_map(
+        |(act, changes, head_ms, frame_ms, frame_bytes)| Step {
+            act,
+            changes,
+            head_ms,
+            // A pause for each few bytes would take longer than any deadline.
+            frame_ms: if frame_bytes < 700 { 0 } else { frame_ms },
+            frame_bytes,
+        },
+    )
+}
+
+fn retryable() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        2 => Just(Act::Healthy),
+        1 => Just(Act::Unreachable),
+        1 => Just(Act::Reset),
+        1 => Just(Act::Silent),
+        1 => prop::sample::select(vec![500u16, 502, 503, 504]).prop_map(|status| Act::Status(status, "InternalError")),
+        1 => Just(Act::Status(503, "SlowDown")),
+        1 => Just(Act::Status(429, "TooManyRequests")),
+        2 => length().prop_map(Act::Cut),
+        1 => length().prop_map(Act::EndEarly),
+        1 => length().prop_map(Act::StallAfter),
+    ]
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => retryable(),
+        1 => Just(Act::Garbled),
+        1 => Just(Act::Status(404, "NoSuchKey")),
+        1 => Just(Act::Status(403, "AccessDenied")),
+        1 => Just(Act::Status(412, "PreconditionFailed")),
+        1 => Just(Act::Status(501, "not a code!")),
+        1 => Just(Act::NoLength),
+        2 => length().prop_map(Act::NoLengthCut),
+        1 => (1..2000usize).prop_map(Act::Longer),
+        1 => Just(Act::Everything),
+        1 => Just(Act::Unconditional),
+        1 => Just(Act::OtherRange),
+        1 => Just(Act::OtherTotal),
+        1 => Just(Act::NoContentRange),
+        1 => Just(Act::NotModified),
+    ]
+}
+
+fn client() -> impl Strategy<Value = Client> {
+    prop_oneof![
+        3 => Just(Client::Eager),
+        1 => (1..3000u64).prop_map(|pause_ms| Client::Drip { pause_ms }),
+        1 => (0..20_000usize, 1..5000u64).prop_map(|(after, secs)| Client::Stall { after, secs }),
+    ]
+}
+
+fn numbers(deadline_secs: u64) -> impl Strategy<Value = Numbers> {
+    (1..6usize, 1..8usize, prop::sample::select(vec![2u64, 8, 64])).prop_map(move |(concurrency, permits, window)| Numbers {
+        concurrency,
+        permits,
+        window_bytes: window * KIB,
+        deadline: Duration::from_secs(deadline_secs),
+        ..Numbers::default()
+    })
+}
+
+/// A scene without faults; the tests put in theirs.
+fn scene(strong: bool, deadline_secs: u64) -> impl Strategy<Value = Scene> {
+    let objects = prop::collection::vec(object(strong), OBJECTS);
+    let wanted = prop::collection::vec(wanted(), 1..24);
+    let on_error = prop::sample::select(vec!["Continue", "Continue", "Stop", "Omit"]);
+    let how = (any::<bool>(), on_error, any::<bool>(), client(), numbers(deadline_secs), any::<u64>());
+    (objects, step(Just(Act::Healthy), 0.0), wanted, how).prop_map(
+        |(objects, otherwise, wanted, (completion, on_error, summary, client, numbers, seed))| Scene {
+            objects,
+            scripts: vec![Vec::new(); OBJECTS],
+            otherwise,
+            wanted,
+            completion,
+            on_error,
+            summary,
+            client,
+            numbers,
+            seed,
+        },
+    )
+}
+
+fn scripts(act: impl Strategy<Value = Act>, change: f64, most: usize) -> impl Strategy<Value = Vec<Vec<Step>>> {
+    prop::collection::vec(prop::collection::vec(step(act, change), 0..most), OBJECTS)
+}
+
+fn fail(why: String) -> TestCaseError {
+    TestCaseError::fail(why)
+}
+
+fn index(part: &Part) -> usize {
+    match part.id {
+        PartId::Entry(index) => index,
+        PartId::Summary => unreachable!("summaries are taken out"),
+    }
+}
+
+/// Order, cardinality and the arithmetic of the summary; the answer is whole.
+fn counts(scene: &Scene, parts: &[Part], summary: Option<&Value>) -> Result<(), String> {
+    let entries = scene.wanted.len();
+    let indices: Vec<_> = parts.iter().map(index).collect();
+    if !scene.completion && !indices.windows(2).all(|w| w[0] < w[1]) {
+        return Err(format!("out of order: {indices:?}"));
+    }
+    if scene.on_error == "Continue" && parts.len() != entries {
+        return Err(format!("{} parts of {entries} entries", parts.len()));
+    }
+    if summary.is_some() != (scene.summary || scene.on_error != "Continue") {
+        return Err(format!("the summary is {summary:?}"));
+    }
+    let failed = parts.iter().filter(|part| part.status >= 400).count();
+    match scene.on_error {
+        "Omit" if failed > 0 => return Err("a failed entry was not omitted".into()),
+        "Stop" if parts.iter().rev().skip(1).any(|part| part.status >= 400) => return Err("something after the failed one".into()),
+        "Stop" if failed == 0 && parts.len() != entries => return Err("stopped without a failure".into()),
+        "Stop" if !scene.completion && parts.iter().enumerate().any(|(at, part)| index(part) != at) => {
+            return Err(format!("a gap: {indices:?}"));
+        }
+        _ => {}
+    }
+    let Some(summary) = summary else { return Ok(()) };
+    let number = |name: &str| summary[name].as_u64().unwrap_or(u64::MAX);
+    let bytes: usize = parts.iter().map(|part| part.body.len()).sum();
+    let omitted = if scene.on_error == "Omit" { entries - parts.len() } else { 0 };
+    let stopped = parts.last().filter(|last| scene.on_error == "Stop" && last.status >= 400);
+    let right = number("Entries") == entries as u64
+        && number("Delivered") == parts.len() as u64
+        && number("Bytes") == bytes as u64
+        && number("Omitted") == omitted as u64
+        && number("Failed") >= (failed + omitted) as u64
+        && (scene.on_error == "Stop" || number("Failed") == (failed + omitted) as u64)
+        && summary["StoppedAt"].as_u64() == stopped.map(|last| index(last) as u64)
+        && summary["Error"]["Status"].as_u64() == stopped.map(|last| u64::from(last.status))
+        && summary["Error"]["Code"].as_str().map(str::to_owned) == stopped.and_then(|last| last.error("Code"));
+    if right { Ok(()) } else { Err(format!("{summary} does not add up: {indices:?}, {failed} failed, {bytes} bytes")) }
+}
+
+/// Every part is the lone read's. Returns which entries are there.
+fn lone_parts(scene: &Scene, rig: &Rig, parts: &[Part]) -> Result<(), String> {
+    let lone = scene.lone(rig);
+    for part in parts {
+        let wanted = &scene.wanted[index(part)];
+        match &lone[index(part)] {
+            Some(lone) => same_as_lone(part, wanted, lone)?,
+            None => {
+                is_error(part, wanted)?;
+                let (status, code) = if is_nowhere(wanted) { (404, "NoSuchBucket") } else { (403, "AccessDenied") };
+                if part.status != status || part.error("Code").as_deref() != Some(code) {
+                    return Err(format!("{:?}: {} instead of {code}", part.id, part.status));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bounds that hold for every batch, whatever happens.
+fn bounds(scene: &Scene, rig: &Rig) -> Result<(), String> {
+    let numbers = scene.numbers;
+    let peak = rig.store.waiting_peak();
+    // The entry that is being written streams beside the fetches.
+    if peak > numbers.permits.min(numbers.concurrency + 1) {
+        return Err(format!("{peak} reads at once"));
+    }
+    let ahead = rig.store.watched_peak();
+    // One reservation may wait for the next fetch.
+    if ahead > numbers.window_bytes + numbers.entry_bytes {
+        return Err(format!("{ahead} bytes of a window of {}", numbers.window_bytes));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::with_cases(128) })]
+
+    /// Invariants 1, 2, 6: with faults that trying again mends, every part is what the lone read of a healthy store gives.
+    #[test]
+    fn prop_parts_are_lone_reads_whatever_can_be_retried(
+        mut scene in scene(true, 3600),
+        scripts in scripts(retryable(), 0.0, 4),
+    ) {
+        scene.scripts = scripts;
+        simulate(async {
+            let rig = scene.rig();
+            let answer = rig.run(&scene.request(), scene.client).await;
+            let (parts, summary) = answer.whole()?;
+            counts(&scene, &parts, summary.as_ref())?;
+            lone_parts(&scene, &rig, &parts)?;
+            let failed = |at: usize| scene.lone(&rig)[at].as_ref().is_none_or(|lone| lone.0.as_u16() >= 400);
+            if scene.on_error == "Omit" {
+                let there: Vec<_> = parts.iter().map(index).collect();
+                if (0..scene.wanted.len()).any(|at| failed(at) == there.contains(&at)) {
+                    return Err(format!("the wrong ones were omitted: {there:?}"));
+                }
+            }
+            answer.keeps_secrets()?;
+            bounds(&scene, &rig)?;
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+
+    /// Invariants 2, 3, 4, 6, 8: whatever the store does, every part is right to the byte or an explicit error, or the message
+    /// is broken and does not look whole; nothing of the store's world shows; everything is given back.
+    #[test]
+    fn prop_whatever_the_store_does_nothing_wrong_is_passed_off(
+        mut scene in scene(false, 20),
+        scripts in scripts(any_act(), 0.2, 6),
+    ) {
+        scene.scripts = scripts;
+        simulate(async {
+            let rig = scene.rig();
+            let answer = rig.run(&scene.request(), scene.client).await;
+            let parts = answer.parts()?;
+            for part in &parts {
+                right_or_error(&rig, part, &scene.wanted[index(part)])?;
+            }
+            if answer.ended == Ended::Cleanly {
+                let (parts, summary) = answer.whole()?;
+                counts(&scene, &parts, summary.as_ref())?;
+            }
+            answer.keeps_secrets()?;
+            bounds(&scene, &rig)?;
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+
+    /// Invariant 5: a client that goes away, at whatever octet and in whatever weather, leaves nothing taken.
+    #[test]
+    fn prop_a_client_that_leaves_releases_everything(
+        mut scene in scene(false, 20),
+        scripts in scripts(any_act(), 0.2, 3),
+        after in prop_oneof![Just(0usize), 1..20_000usize, 60_000..200_000usize],
+    ) {
+        scene.scripts = scripts;
+        scene.client = Client::Leave { after };
+        simulate(async {
+            let rig = scene.rig();
+            let answer = rig.run(&scene.request(), scene.client).await;
+            for part in &answer.parts()? {
+                right_or_error(&rig, part, &scene.wanted[index(part)])?;
+            }
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+
+    /// A message that is cut anywhere is not whole: by the octets alone, without a word from HTTP.
+    #[test]
+    fn prop_a_cut_answer_never_looks_whole(mut scene in scene(true, 20), cut in any::<prop::sample::Index>()) {
+        scene.client = Client::Eager;
+        simulate(async {
+            let rig = scene.rig();
+            let answer = rig.run(&scene.request(), scene.client).await;
+            let (parts, _) = answer.whole()?;
+            let cut = cut.index(answer.octets.len());
+            let octets = &answer.octets[..cut];
+            if reader::whole(&answer.content_type, answer.count, octets).is_ok() {
+                return Err(format!("{cut} of {} octets look whole", answer.octets.len()));
+            }
+            // What was whole before the cut is final.
+            let reading = reader::read(&answer.content_type, octets)?;
+            let same = reading.parts.iter().zip(&parts).all(|(a, b)| a.id != b.id || a.body == b.body);
+            if same { Ok(()) } else { Err("another part before the cut".into()) }
+        }).map_err(fail)?;
+    }
+
+    /// Invariant 3: a reader that takes nothing is read ahead for by no more than the window, the head, and the chunks on their
+    /// way, however much there is to read.
+    #[test]
+    fn prop_a_stalled_reader_holds_no_more_than_its_window(
+        lengths in prop::collection::vec(1000..9000usize, 60..100),
+        mut numbers in numbers(20),
+        completion: bool,
+        frame_bytes in 100..600usize,
+    ) {
+        numbers.shared_bytes = 1 << 20;
+        simulate(async {
+            let otherwise = Step { frame_bytes, ..Step::of(Act::Healthy) };
+            let rig = Rig::new(numbers, otherwise, 1);
+            let wanted: Vec<_> = (0..lengths.len()).map(|at| Wanted::of(key(at + 10))).collect();
+            for (wanted, length) in wanted.iter().zip(&lengths) {
+                rig.store.put(&wanted.key, Object::of(*length));
+            }
+            let mut request = request(&wanted);
+            request["Order"] = json!(if completion { "Completion" } else { "Request" });
+            let response = rig.start(&request).await;
+            sleep(Duration::from_secs(25)).await;
+            let chunks = 2 * (super::super::driver::CHUNK_BYTES + frame_bytes);
+            // Entries that wait for their turn drop what was left of their last frame; each fetch may be in one.
+            let parked = lengths.len() * frame_bytes;
+            let most = (numbers.window_bytes + numbers.entry_bytes) as usize + chunks + parked;
+            let given = rig.store.given_bytes();
+            if given > most {
+                return Err(format!("{given} bytes were read for a reader that took none; at most {most} may be"));
+            }
+            if rig.backend.limiter.in_use() > 0 || rig.store.waiting() > 0 {
+                return Err(format!("a stalled reader holds {} permits", rig.backend.limiter.in_use()));
+            }
+            let answer = Client::Eager.take(response, Instant::now()).await;
+            for part in answer.whole()?.0 {
+                let wanted = &wanted[index(&part)];
+                same_as_lone(&part, wanted, &rig.store.lone(&wanted.ask()))?;
+            }
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+
+    /// Invariants 3, 5, 6: batches that share permits and bytes, some of whose readers stall for hours or leave: the others get
+    /// theirs as if they were alone, and at the end nothing is taken.
+    #[test]
+    fn prop_no_reader_that_stalls_or_leaves_holds_up_another(
+        mut scene in scene(true, 20),
+        scripts in scripts(retryable(), 0.0, 3),
+        shared_kib in prop::sample::select(vec![1u64, 3, 64]),
+        clients in prop::collection::vec(prop_oneof![
+            Just(Client::Eager),
+            (0..20_000usize).prop_map(|after| Client::Stall { after, secs: 36_000 }),
+            (0..100_000usize).prop_map(|after| Client::Leave { after }),
+        ], 1..6),
+    ) {
+        scene.scripts = scripts;
+        scene.numbers.shared_bytes = shared_kib * KIB;
+        simulate(async {
+            let rig = scene.rig();
+            let request = scene.request();
+            let answers = clients.iter().map(|client| rig.run(&request, *client));
+            for (answer, client) in futures_util::future::join_all(answers).await.iter().zip(&clients) {
+                let parts = answer.parts()?;
+                for part in &parts {
+                    right_or_error(&rig, part, &scene.wanted[index(part)])?;
+                }
+                if matches!(client, Client::Eager) && answer.took > Duration::from_secs(3600) {
+                    return Err(format!("a reader that takes everything waited for {:?}", answer.took));
+                }
+                if answer.ended == Ended::Cleanly {
+                    let (parts, summary) = answer.whole()?;
+                    counts(&scene, &parts, summary.as_ref())?;
+                }
+            }
+            if rig.store.waiting_peak() > scene.numbers.permits {
+                return Err(format!("{} reads at once", rig.store.waiting_peak()));
+            }
+            rig.settled().await
+        }).map_err(fail)?;
+    }
+}
