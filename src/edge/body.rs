@@ -70,7 +70,15 @@ pub struct Served {
 impl Served {
     /// Watches over `inner`. `cut` ends the connection of a client that has stalled: on HTTP/1.1 there is no other way to
     /// break an answer that nobody reads; on HTTP/2 the stream ends in an error when its window next opens.
-    pub fn new(inner: Body, line: AccessLine, stalls: &Arc<StallWatch>, after: Duration, cut: Option<CancellationToken>) -> Self {
+    pub fn new(
+        inner: Body,
+        mut line: AccessLine,
+        stalls: &Arc<StallWatch>,
+        after: Duration,
+        cut: Option<CancellationToken>,
+    ) -> Self {
+        // hyper never asks for the end of a body that has none.
+        line.whole = http_body::Body::is_end_stream(&inner);
         let inner = Arc::new(Mutex::new(Some(inner)));
         let dropped = Arc::clone(&inner);
         let cuts = line.metrics.connections_cut_total.with_label_values(&["client_stall"]);

@@ -79,19 +79,18 @@ impl<H: Handler> Edge<H> {
 
     /// Takes a request through the stack. In this order, because:
     /// the id comes first, since every answer needs one, also a refusal;
+    /// the log line and its place in the budget begin, so that no end of the request can leave without them;
     /// the budget of requests before any work, so that a refusal is cheap;
     /// the body's clock around the client's bytes, so that whoever reads them inherits it;
     /// the handler;
     /// failures become answers in one place, above everything that can fail;
-    /// the answer's watch and its log line come last, since they last as long as the body.
+    /// the answer's watch comes last, since it lasts as long as the body.
     pub async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let started = Instant::now();
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
         let (head, body) = request.into_parts();
-        let facts = Facts::of(&head);
         let cut = (head.version < Version::HTTP_2).then(|| peer.cut.clone());
-        let in_flight = InFlight::enter(&self.in_flight, self.metrics.clone());
-        let handled = if in_flight.number > self.config.requests_max {
+        let mut line = AccessLine::begin(&head, id, self);
+        let handled = if line.in_flight.number > self.config.requests_max {
             self.metrics.refused_total.with_label_values(&["requests"]).inc();
             let error = Error::new(Kind::SlowDown, "as many requests are under way as are allowed; try again shortly");
             Handled { operation: "none", identity: None, result: Err(error) }
@@ -99,30 +98,20 @@ impl<H: Handler> Edge<H> {
             let body = Body::new(Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout));
             self.handler.handle(head, body, peer, id).await
         };
-        let Handled { operation, identity, result } = handled;
-        let mut response = result.unwrap_or_else(|error| answer::failure(&error, &facts.path, id));
-        if facts.method == Method::HEAD {
+        let mut response = handled.result.unwrap_or_else(|error| answer::failure(&error, &line.path, id));
+        if line.method == Method::HEAD {
             response = answer::without_body(response);
         }
         let header = HeaderValue::from_str(&id.to_string()).expect("hex digits are header-safe");
         response.headers_mut().insert("x-batchgate-request-id", header.clone());
         response.headers_mut().entry("x-amz-request-id").or_insert(header);
-        let log = AccessLine {
-            wanted: self.config.access_log,
-            id,
-            facts,
-            operation,
-            identity,
-            status: response.status().as_u16(),
-            started,
-            bytes: 0,
-            whole: false,
-            metrics: self.metrics.clone(),
-            _in_flight: in_flight,
-        };
-        response.map(|body| Body::new(Served::new(body, log, &self.stalls, self.config.client_stall, cut)))
+        (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());
+        response.map(|body| Body::new(Served::new(body, line, &self.stalls, self.config.client_stall, cut)))
     }
 }
+
+/// What the log says of a request whose client left before its answer had a head.
+const CLIENT_LEFT: u16 = 499;
 
 /// Counts a request from its head to the last byte of its answer.
 struct InFlight {
@@ -146,23 +135,13 @@ impl Drop for InFlight {
     }
 }
 
-/// What the log and a failure may say of a request. Never its query, which may hold a signature.
-struct Facts {
-    method: Method,
-    path: String,
-}
-
-impl Facts {
-    fn of(head: &Parts) -> Self {
-        Self { method: head.method.clone(), path: head.uri.path().to_owned() }
-    }
-}
-
-/// The one line that a request leaves; written when its answer has ended, however it did.
+/// The one line that a request leaves; written when its answer has ended, however it did. It never holds the query, which may
+/// hold a signature.
 struct AccessLine {
     wanted: bool,
     id: RequestId,
-    facts: Facts,
+    method: Method,
+    path: String,
     operation: &'static str,
     identity: Option<String>,
     status: u16,
@@ -170,7 +149,26 @@ struct AccessLine {
     bytes: u64,
     whole: bool,
     metrics: Metrics,
-    _in_flight: InFlight,
+    in_flight: InFlight,
+}
+
+impl AccessLine {
+    fn begin<H>(head: &Parts, id: RequestId, edge: &Edge<H>) -> Self {
+        Self {
+            wanted: edge.config.access_log,
+            id,
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            operation: "none",
+            identity: None,
+            status: CLIENT_LEFT,
+            started: Instant::now(),
+            bytes: 0,
+            whole: false,
+            metrics: edge.metrics.clone(),
+            in_flight: InFlight::enter(&edge.in_flight, edge.metrics.clone()),
+        }
+    }
 }
 
 impl Drop for AccessLine {
@@ -183,8 +181,8 @@ impl Drop for AccessLine {
                 target: "batchgate::access",
                 {
                     request.id = %self.id,
-                    http.method = self.facts.method.as_str(),
-                    http.path = self.facts.path,
+                    http.method = self.method.as_str(),
+                    http.path = self.path,
                     http.status = self.status,
                     operation = self.operation,
                     identity = self.identity.as_deref().unwrap_or("-"),
@@ -205,6 +203,7 @@ fn status_label(status: u16) -> &'static str {
         204 => "204",
         206 => "206",
         304 => "304",
+        CLIENT_LEFT => "499",
         400 => "400",
         403 => "403",
         404 => "404",
