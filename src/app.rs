@@ -284,5 +284,4 @@ impl Running {
 }
 
 #[cfg(test)]
-#[path = "app_fairness_tests.rs"]
 mod fairness_tests;
