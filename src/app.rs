@@ -100,7 +100,7 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     };
     let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
-    let admin = Admin { metrics, settings: shown, draining: shutdown.drain.child_token() };
+    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone() };
     Ok(App {
         secure: tls.is_some(),
         server: Server::new(edge, listener, tls, shutdown.clone()),
@@ -264,7 +264,8 @@ impl App {
 impl Running {
     /// Lets what is under way finish, to a hard deadline, and breaks what then remains. `hurry` ends the waiting early.
     pub async fn finish(mut self, hurry: impl Future<Output = ()>) {
-        let Shutdown { drain, abort } = self.shutdown.clone();
+        let Shutdown { leave, drain, abort } = self.shutdown.clone();
+        leave.cancel();
         let waited = async {
             tokio::time::sleep(self.drain_lead).await;
             drain.cancel();

@@ -5,7 +5,7 @@ use http::request::Parts;
 use http::{Method, header};
 
 use crate::error::{Error, Kind, Result};
-use crate::types::{S3Target, percent_decode, query_pairs};
+use crate::types::{BucketName, S3Target, percent_decode, query_pairs};
 
 /// What kind of handling a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +39,21 @@ pub fn target(head: &Parts, domains: &[String]) -> Result<S3Target> {
     let path = head.uri.path();
     let rest = path.strip_prefix('/').ok_or_else(|| Error::new(Kind::InvalidUri, "the request target is not a path"))?;
     if let Some(bucket) = host(head).and_then(|host| bucket_of_host(host, domains)) {
-        return Ok(S3Target { bucket: Some(bucket), ..key(rest) });
+        return Ok(S3Target { bucket: Some(bucket_name(bucket.as_bytes())?), ..key(rest) });
     }
     if rest.is_empty() {
         return Ok(S3Target::default());
     }
     let (bucket, raw_key) = rest.split_once('/').unwrap_or((rest, ""));
-    let bucket =
-        String::from_utf8(percent_decode(bucket)).map_err(|_| Error::new(Kind::InvalidUri, "the bucket's name is not UTF-8"))?;
-    if bucket.is_empty() || bucket == "." || bucket == ".." || bucket.contains(['/', '?', '#']) {
-        return Err(Error::new(Kind::InvalidUri, "the path does not begin with a bucket's name"));
-    }
-    Ok(S3Target { bucket: Some(bucket), ..key(raw_key) })
+    Ok(S3Target { bucket: Some(bucket_name(&percent_decode(bucket))?), ..key(raw_key) })
+}
+
+/// A name that means the same to whoever judges it and to the store: nothing in it could be decoded or cut once more.
+fn bucket_name(name: &[u8]) -> Result<String> {
+    let valid = std::str::from_utf8(name).ok().and_then(BucketName::new);
+    let refused =
+        || Error::new(Kind::InvalidBucketName, "the bucket's name must be 1 to 255 of [A-Za-z0-9._-], and not `.` or `..`");
+    valid.map(|name| name.as_str().to_owned()).ok_or_else(refused)
 }
 
 fn key(raw: &str) -> S3Target {
@@ -151,8 +154,18 @@ mod tests {
         assert_eq!(read("/b/", None), (Some("b".into()), None, String::new()));
         assert_eq!(read("/b//k/../", None), (Some("b".into()), Some(b"/k/../".to_vec()), "/k/../".into()));
         assert_eq!(read("/b/a%2Fb%2520", None), (Some("b".into()), Some(b"a/b%20".to_vec()), "a%2Fb%2520".into()));
-        for uri in ["//k", "/./k", "/../k", "/a%2Fb/k"] {
-            assert_eq!(target(&head(uri, None), &[]).expect_err(uri).kind, Kind::InvalidUri);
+        assert_eq!(read("/%62/k", None), (Some("b".into()), Some(b"k".to_vec()), "k".into()));
+    }
+
+    #[test]
+    fn a_bucket_that_a_store_could_read_differently_is_refused() {
+        let domains = ["s3.test".to_owned()];
+        let refused = |uri: &str, host: Option<&str>| target(&head(uri, host), &domains).expect_err(uri).kind;
+        for uri in ["//k", "/./k", "/../k", "/a%2Fb/k", "/%2573ecret/k", "/a%00/k", "/a%3Fb/k", "/a%FF/k", "/a+b/k"] {
+            assert_eq!(refused(uri, None), Kind::InvalidBucketName, "{uri}");
+        }
+        for host in ["a%2Fb.s3.test", "a/../b.s3.test", "...s3.test"] {
+            assert_eq!(refused("/k", Some(host)), Kind::InvalidBucketName, "{host}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html>.
 
 use crate::error::{Error, Kind, Result};
-use crate::types::percent_decode;
+use crate::types::{BucketName, percent_decode};
 
 /// Where a copy reads from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl CopySource {
         let slash = path.iter().position(|b| *b == b'/').ok_or_else(|| refuse("names no key"))?;
         let (bucket, key) = (&path[..slash], &path[slash + 1..]);
         let bucket = std::str::from_utf8(bucket).map_err(|_| refuse("names no bucket"))?;
-        if bucket.is_empty() || bucket.starts_with("arn:") {
+        if BucketName::new(bucket).is_none() {
             return Err(refuse("must name a bucket"));
         }
         if key.is_empty() {

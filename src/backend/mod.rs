@@ -80,6 +80,8 @@ pub struct BackendError {
 pub enum BackendErrorKind {
     /// No connection: nothing was sent, so anything may be tried again.
     Unreachable,
+    /// There is nothing to sign the request with.
+    NoCredentials,
     /// The connection broke or timed out after something was sent: reads may be tried again.
     NoAnswer,
     /// What came was not HTTP.

@@ -341,6 +341,10 @@ impl Read {
                 }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
+            Verdict::Refused if code.as_deref().is_some_and(super::s3::is_about_our_signature) => {
+                tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                Err(Failure::Lying)
+            }
             Verdict::Refused => {
                 backend.limiter.answered();
                 backend.limiter.progress();

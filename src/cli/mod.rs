@@ -21,7 +21,12 @@ pub const EXIT_FAILED: u8 = 3;
 
 /// An S3-compatible gateway with BatchGet: one request for thousands of objects, one ordered stream back.
 #[derive(Debug, Parser)]
-#[command(name = "batchgate", version, max_term_width = 100)]
+#[command(
+    name = "batchgate",
+    version,
+    max_term_width = 100,
+    after_help = "Start with:\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 2 wrong usage or settings, 3 it could not be done."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -29,7 +34,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway
     Serve(serve::ServeArgs),
     /// Check and show settings
     #[command(subcommand)]

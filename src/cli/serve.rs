@@ -16,12 +16,16 @@ use crate::app;
 use crate::config::{Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
 use crate::telemetry::start_logging;
 
+/// Where AWS tools find the region, the first one that is set.
+const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
+
 /// What `serve` can be told on the command line; everything else is in the settings.
 #[derive(Clone, Debug, Args)]
 #[command(
+    about = "Run the gateway",
     long_about = "Run the gateway.\n\nReads settings from the defaults, then FILE, then the environment (BATCHGATE__SERVER__LISTEN=...), then these flags.\n\
                   Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way\n\
-                  is finished first, until server.drain_deadline.",
+                  is finished first, until server.drain_deadline; a second signal ends it at once.",
     after_help = "Examples:\n  batchgate serve --backend http://127.0.0.1:8333     # credentials as every AWS tool finds them; prints a key pair\n  \
                   batchgate serve --config batchgate.toml\n\nExit codes: 0 ended as told, 2 wrong settings, 3 could not be done."
 )]
@@ -35,13 +39,14 @@ pub struct ServeArgs {
     /// Address of the admin port, in place of admin.listen
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<SocketAddr>,
-    /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings
+    /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings; its region is AWS_REGION or
+    /// us-east-1, its credentials are found as every AWS tool finds them
     #[arg(long, value_name = "URL")]
     backend: Option<String>,
 }
 
 impl ServeArgs {
-    fn flags(&self) -> Vec<Flag> {
+    fn flags(&self, env: &[(String, String)]) -> Vec<Flag> {
         let flag = |name: &str, key: &str, value: toml::Value| Flag { name: name.to_owned(), key: key.to_owned(), value };
         let text = |value: &str| toml::Value::String(value.to_owned());
         let table = |pairs: &[(&str, &str)]| toml::Value::Table(pairs.iter().map(|(k, v)| ((*k).to_owned(), text(v))).collect());
@@ -53,7 +58,10 @@ impl ServeArgs {
             flags.push(flag("--admin-listen", "admin.listen", text(&address.to_string())));
         }
         if let Some(url) = &self.backend {
-            let backend = table(&[("name", "default"), ("kind", "s3"), ("endpoint", url)]);
+            let region = REGION_VARIABLES.iter().find_map(|name| env.iter().find(|(n, v)| n == name && !v.is_empty()));
+            let region = region.map_or("us-east-1", |(_, value)| value);
+            let endpoint = url.trim_end_matches('/');
+            let backend = table(&[("name", "default"), ("kind", "s3"), ("endpoint", endpoint), ("region", region)]);
             flags.push(flag("--backend", "backends", toml::Value::Array(vec![backend])));
             flags.push(flag("--backend", "routes", toml::Value::Array(vec![table(&[("bucket", "*"), ("backend", "default")])])));
         }
@@ -66,7 +74,7 @@ impl ServeArgs {
 /// # Errors
 /// Only those of `out`.
 pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
-    let mut settings = match settings(args.config.as_deref(), args.flags(), world) {
+    let mut settings = match settings(args.config.as_deref(), args.flags(&world.env), world) {
         Ok(settings) => settings,
         Err(problems) => return Ok(complain(refusal(&problems, false).text.trim_end(), EXIT_USAGE)),
     };
@@ -78,23 +86,23 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
     if let Err(what) = start_logging(&settings.log.level, settings.log.format == LogFormat::Json) {
         return Ok(complain(&what, EXIT_USAGE));
     }
+    let mut first = None;
     if settings.identities.is_empty() {
         if args.config.is_some() {
             tracing::warn!("the settings name no identity, so every request will be refused");
         } else {
-            let identity = first_identity();
-            writeln!(out, "identity access_key={} secret_key={}", identity.access_key, identity.secret_key.expose())?;
-            settings.identities.push(identity);
+            settings.identities.push(first_identity());
+            first = settings.identities.last().cloned();
         }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(serve(&settings, out));
+    let served = runtime.block_on(serve(&settings, first.as_ref(), out));
     // Connections that were broken off may leave tasks behind; they end with the process.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(settings: &Settings, out: &mut dyn Write) -> io::Result<u8> {
+async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dyn Write) -> io::Result<u8> {
     let shown = show(Ok(settings.clone()), false).text;
     let app = match app::build(settings, shown).await {
         Ok(app) => app,
@@ -102,25 +110,30 @@ async fn serve(settings: &Settings, out: &mut dyn Write) -> io::Result<u8> {
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let running = match app.spawn().await {
         Ok(running) => running,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_FAILED)),
     };
+    if let Some(identity) = first {
+        writeln!(out, "identity access_key={} secret_key={}", identity.access_key, identity.secret_key.expose())?;
+    }
     let scheme = if running.secure { "https" } else { "http" };
     for address in &running.listening {
         writeln!(out, "listening s3 {scheme}://{address}")?;
     }
     writeln!(out, "listening admin http://{}", running.admin)?;
     out.flush()?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("draining");
-    let again = async {
-        interrupt.recv().await;
+    let mut told = async || loop {
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            _ = hangup.recv() => tracing::warn!("settings are not reloaded in this version; restart to change them"),
+        }
     };
-    running.finish(again).await;
+    told().await;
+    tracing::info!("draining");
+    running.finish(told()).await;
     Ok(EXIT_OK)
 }
 

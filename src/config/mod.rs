@@ -87,12 +87,14 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// Most requests in flight at once; more get 503. Default 1024.
     pub requests_max: usize,
-    /// The byte budget of the process: most bytes of bodies held at once. A quarter is kept for the heads of batches.
+    /// The byte budget: what batches and the few requests that must be held whole may hold, all together. What streams through
+    /// is not counted. A quarter is kept for the heads of batches.
     /// Default `"512MiB"`.
     #[serde(serialize_with = "value::as_size")]
     #[schemars(with = "ByteSize")]
     pub memory_bytes_max: u64,
-    /// Largest single chunk of a signed aws-chunked upload, which is held until its signature is checked. Default `"16MiB"`.
+    /// Largest single chunk of a signed aws-chunked upload; its bytes stream on before its signature has been checked, but never
+    /// the last of them. Default `"16MiB"`.
     #[serde(serialize_with = "value::as_size")]
     #[schemars(with = "ByteSize")]
     pub chunk_bytes_max: u64,

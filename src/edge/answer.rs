@@ -16,6 +16,9 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
     let source = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
     match error.kind {
         Kind::InternalError => tracing::error!(request.id = %id, %error, source, "request failed"),
+        Kind::BadGateway | Kind::ServiceUnavailable | Kind::GatewayTimeout => {
+            tracing::warn!(request.id = %id, %error, source, "backend failed");
+        }
         _ => tracing::debug!(request.id = %id, %error, source, "request refused"),
     }
     let request_id = id.to_string();

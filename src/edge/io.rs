@@ -61,6 +61,11 @@ impl Activity {
         }
     }
 
+    /// Part of a head has come, or is owed, and nothing else is under way.
+    pub fn owes_head(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) == 0 && matches!(self.since(), Since::Head(_))
+    }
+
     fn since(&self) -> Since {
         *self.since.lock().expect("no code panics while it holds the lock")
     }

@@ -29,6 +29,9 @@ use crate::peer::Peer;
 /// part of what a stalled reader costs.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
 
+/// Most headers of a request, for the sake of objects with much user metadata.
+const HEADERS_MAX: usize = 256;
+
 /// Streams that one HTTP/2 connection may have open.
 const HTTP2_STREAMS_MAX: u32 = 256;
 
@@ -54,6 +57,8 @@ pub struct ListenerConfig {
 /// How connections learn that the process ends.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
+    /// The process is about to end: it should get no new requests, but still takes them.
+    pub leave: CancellationToken,
     /// No new connections, no new requests; what is under way goes on.
     pub drain: CancellationToken,
     /// Everything ends now.
@@ -159,7 +164,7 @@ impl<H: Handler> Server<H> {
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX).max_headers(HEADERS_MAX);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -172,6 +177,7 @@ impl<H: Handler> Server<H> {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(error, "connection ended in an error");
+                        self.cut("protocol");
                     }
                     return;
                 }
@@ -179,6 +185,9 @@ impl<H: Handler> Server<H> {
                 () = self.shutdown.abort.cancelled() => return self.cut("drain"),
                 () = self.shutdown.drain.cancelled(), if !draining => {
                     draining = true;
+                    if activity.owes_head() {
+                        return self.cut("drain");
+                    }
                     connection.as_mut().graceful_shutdown();
                 }
                 () = tokio::time::sleep(self.config.header_timeout.min(self.config.idle_timeout) / 4) => {

@@ -9,12 +9,15 @@ const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "tran
 /// Prefix of further ones.
 const PROXY_PREFIX: &str = "proxy-";
 
+/// Prefix of what proxies between the client and us say of us: a store would take our name for its own and refuse the signature.
+const FORWARDED_PREFIX: &str = "x-forwarded-";
+
 /// What a request carries for us alone. `expect` has been answered by us; `date` may be part of the client's signature.
 const OF_OUR_CLIENT: &[&str] =
-    &["authorization", "date", "expect", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
+    &["authorization", "date", "expect", "forwarded", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
 
-/// Removes the headers of one connection.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes the headers of one connection from an answer, with those that its `Connection` names.
+pub fn strip_answer(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -23,15 +26,25 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
     named.iter().for_each(|name| remove(headers, name.as_str()));
-    HOP_BY_HOP.iter().for_each(|name| remove(headers, name));
-    let proxy: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(PROXY_PREFIX)).cloned().collect();
-    proxy.iter().for_each(|name| remove(headers, name.as_str()));
+    strip_connection(headers);
 }
 
-/// Removes, moreover, what a request carries for us alone.
+/// Removes from a request the headers of one connection and what it carries for us alone. What its `Connection` names stays:
+/// nobody signs `Connection`, and with it anyone on the way could take away a precondition that the client did sign.
 pub fn strip_request(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
+    strip_connection(headers);
     OF_OUR_CLIENT.iter().for_each(|name| remove(headers, name));
+    remove_prefixed(headers, FORWARDED_PREFIX);
+}
+
+fn strip_connection(headers: &mut HeaderMap) {
+    HOP_BY_HOP.iter().for_each(|name| remove(headers, name));
+    remove_prefixed(headers, PROXY_PREFIX);
+}
+
+fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
+    let names: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+    names.iter().for_each(|name| remove(headers, name.as_str()));
 }
 
 /// Removes what describes aws-chunked framing, and `aws-chunked` from `Content-Encoding`, keeping other codings.
@@ -83,16 +96,30 @@ mod tests {
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);
-        strip_hop_by_hop(&mut headers);
+        strip_answer(&mut headers);
         assert_eq!(names(&headers), ["etag", "x-amz-request-id"]);
     }
 
     #[test]
     fn what_was_signed_for_us_is_not_shown_to_the_backend() {
-        let mut headers =
-            map(&[("authorization", "a"), ("x-amz-date", "d"), ("host", "h"), ("x-amz-meta-a", "v"), ("range", "bytes=0-1")]);
+        let mut headers = map(&[
+            ("authorization", "a"),
+            ("x-amz-date", "d"),
+            ("host", "h"),
+            ("x-amz-meta-a", "v"),
+            ("range", "bytes=0-1"),
+            ("x-forwarded-host", "h"),
+        ]);
         strip_request(&mut headers);
         assert_eq!(names(&headers), ["range", "x-amz-meta-a"]);
+    }
+
+    #[test]
+    fn connection_cannot_take_away_what_a_client_signed() {
+        let mut headers =
+            map(&[("connection", "close, if-none-match, x-amz-copy-source"), ("if-none-match", "*"), ("x-amz-copy-source", "b/k")]);
+        strip_request(&mut headers);
+        assert_eq!(names(&headers), ["if-none-match", "x-amz-copy-source"]);
     }
 
     #[test]

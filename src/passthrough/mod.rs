@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -22,7 +22,7 @@ use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payload, Verdict, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::limited::{Lane, Permit};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, s3};
 use crate::budget::Pool;
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
@@ -30,6 +30,9 @@ use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::Judged;
 use permitted::Permitted;
+
+/// Bytes of a store's refusal that are looked through for its code.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Forwards S3 requests.
 pub struct Passthrough {
@@ -114,7 +117,7 @@ impl Passthrough {
                 return Err(elsewhere());
             }
             if name != source.bucket {
-                let renamed = rewrite::copy_source(value, &source.bucket, name);
+                let renamed = rewrite::copy_source(value, name);
                 headers.insert("x-amz-copy-source", renamed);
             }
         }
@@ -202,14 +205,19 @@ impl Passthrough {
             );
             return Err(Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed"));
         }
-        headers::strip_hop_by_hop(response.headers_mut());
+        if matches!(status.as_u16(), 400 | 403) {
+            response = refused_for_us(response, &route.backend).await?;
+        }
+        // The version is that of the store's connection, not of the client's.
+        *response.version_mut() = Version::HTTP_11;
+        headers::strip_answer(response.headers_mut());
         if let Some(location) = response.headers_mut().get_mut(header::LOCATION) {
             *location = HeaderValue::from_str(ask.head.uri.path()).map_err(|e| internal(e.into()))?;
         }
         if rewrite::names_location(&ask.head.method, ask.head.uri.query().unwrap_or_default()) && status.is_success() {
             let scheme = if ask.secure { "https" } else { "http" };
             let url = format!("{scheme}://{}{}", host(ask.head).unwrap_or_default(), ask.head.uri.path());
-            return rewrite::location(response, &url).await;
+            return Ok(rewrite::location(response, &url));
         }
         Ok(response)
     }
@@ -251,6 +259,29 @@ impl Passthrough {
     }
 }
 
+/// An error as it came, unless it is about the signature: the store then means ours, of which a client need not know more.
+async fn refused_for_us(response: Response<Body>, backend: &Backend) -> Result<Response<Body>> {
+    let (head, mut body) = response.into_parts();
+    let mut seen = BytesMut::new();
+    let mut ended = false;
+    while !ended && seen.len() < ERROR_BYTES_MAX {
+        match body.frame().await {
+            Some(frame) => seen.extend_from_slice(&frame.map_err(broken_error)?.into_data().unwrap_or_default()),
+            None => ended = true,
+        }
+    }
+    if let Some(code) = s3::error_code(&seen).filter(|code| s3::is_about_our_signature(code)) {
+        tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+        return Err(Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"));
+    }
+    let first = (!seen.is_empty()).then(|| seen.freeze());
+    Ok(Response::from_parts(head, upload::resumed(first, body)))
+}
+
+fn broken_error(source: BoxError) -> Error {
+    Error::new(Kind::BadGateway, "the store broke off in its answer").with_source(source)
+}
+
 /// When something of a request was last sent on.
 #[derive(Clone)]
 struct Moved(Arc<Mutex<Instant>>);
@@ -286,6 +317,7 @@ fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> S
 
 fn no_answer(error: BackendError, method: &Method) -> Error {
     let (kind, message) = match error.kind {
+        BackendErrorKind::NoCredentials => (Kind::ServiceUnavailable, "the gateway has no credentials for the store"),
         BackendErrorKind::Unreachable => (Kind::ServiceUnavailable, "the store cannot be reached"),
         BackendErrorKind::RequestBody => (Kind::IncompleteBody, "the body did not arrive whole"),
         BackendErrorKind::Garbled => (Kind::BadGateway, "the store's answer is not HTTP"),

@@ -72,6 +72,11 @@ pub async fn begun(mut body: Body) -> std::result::Result<Body, BoxError> {
     Ok(Body::new(Begun { first, rest: body }))
 }
 
+/// A body of which `first` has been read already.
+pub fn resumed(first: Option<Bytes>, rest: Body) -> Body {
+    Body::new(Begun { first: first.map(Frame::data), rest })
+}
+
 /// A body whose first frame is here already.
 struct Begun {
     first: Option<Frame<Bytes>>,
@@ -87,6 +92,10 @@ impl http_body::Body for Begun {
             Some(frame) => Poll::Ready(Some(Ok(frame))),
             None => Pin::new(&mut self.rest).poll_frame(cx),
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Metrics {
     pub connections: IntGauge,
     /// The most that `connections` may be.
     pub connections_max: IntGauge,
-    /// Client connections ended by a limit, by reason (`idle`, `header_timeout`, `client_stall`, `drain`).
+    /// Client connections ended by a limit, by reason (`idle`, `header_timeout`, `client_stall`, `drain`, `protocol`).
     pub connections_cut_total: IntCounterVec,
     /// Batches admitted and not ended.
     pub batch_in_flight: IntGauge,

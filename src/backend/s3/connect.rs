@@ -21,6 +21,9 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Read buffer of a connection, and with it the longest head of an answer, in bytes.
 const READ_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
+/// Most headers of an answer. hyper's own limit of 100 is less than the short user metadata that an object may have.
+const HEADERS_MAX: usize = 256;
+
 /// The client of one endpoint.
 pub type Client = legacy::Client<HttpsConnector<HttpConnector>, Body>;
 
@@ -53,6 +56,7 @@ pub fn client(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_f
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(pool_idle_max)
         .http1_max_buf_size(READ_BUFFER_BYTES_MAX)
+        .http1_max_headers(HEADERS_MAX)
         .build(connector))
 }
 

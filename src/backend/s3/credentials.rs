@@ -57,6 +57,8 @@ pub struct Provided {
     expiry: Gauge,
     /// Held across the fetch, so that one fetch serves all who wait.
     kept: Mutex<Option<Kept>>,
+    /// After a fetch that left us with nothing: when, and why.
+    failed: Mutex<Option<(SystemTime, String)>>,
 }
 
 struct Kept {
@@ -73,7 +75,7 @@ impl Credentials {
     }
 
     fn provided(provider: SharedCredentialsProvider, now: WallClock, expiry: Gauge) -> Self {
-        Self::Provided(Box::new(Provided { provider, now, expiry, kept: Mutex::new(None) }))
+        Self::Provided(Box::new(Provided { provider, now, expiry, kept: Mutex::new(None), failed: Mutex::new(None) }))
     }
 
     /// The pair to sign with now.
@@ -92,6 +94,10 @@ impl Provided {
         if let Some(kept) = kept.as_ref().filter(|kept| kept.good_at(now)) {
             return Ok(Arc::clone(&kept.pair));
         }
+        let mut failed = self.failed.lock().await;
+        if let Some((_, why)) = failed.as_ref().filter(|(at, _)| now < *at + REFRESH_PAUSE) {
+            return Err(why.clone().into());
+        }
         match self.fetch().await {
             Ok(fresh) => {
                 let since_epoch = fresh.ends.and_then(|ends| ends.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -106,7 +112,11 @@ impl Provided {
                     kept.retry_at = Some(now + REFRESH_PAUSE);
                     Ok(Arc::clone(&kept.pair))
                 }
-                None => Err(error),
+                None => {
+                    tracing::warn!(%error, "no credentials for the backend");
+                    *failed = Some((now, error.to_string()));
+                    Err(error)
+                }
             },
         }
     }

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Forward, ObjectRead, ReadAsk, empty_body};
@@ -55,15 +56,25 @@ impl S3Store {
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
         let credentials =
-            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::Unreachable, source })?;
+            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
         let method = request.method().clone();
         self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
-        let started = tokio::time::Instant::now();
+        // An upload takes as long as its client does; that says nothing of the store.
+        let started = http_body::Body::is_end_stream(request.body()).then(tokio::time::Instant::now);
         let answer = self.client.request(request).await;
-        self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
+        if let Some(started) = started {
+            self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
+        }
         match answer {
+            Ok(response) if ends_with_its_connection(&response) => {
+                self.metrics.attempts_no_answer.inc();
+                Err(BackendError {
+                    kind: BackendErrorKind::Garbled,
+                    source: "a body that only the connection's end would end".into(),
+                })
+            }
             Ok(response) => {
                 self.count(&response);
                 Ok(response.map(|body| Body::new(body.map_err(BoxError::from))))
@@ -99,6 +110,26 @@ impl S3Store {
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
     }
+}
+
+/// A body without a length and without chunks: cut short, it would look whole.
+fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
+    let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
+    !framed && !http_body::Body::is_end_stream(response.body())
+}
+
+/// Whether an S3 error code is about the signature of a request, that is, about ours.
+pub fn is_about_our_signature(code: &str) -> bool {
+    matches!(
+        code,
+        "AuthorizationHeaderMalformed"
+            | "ExpiredToken"
+            | "InvalidAccessKeyId"
+            | "InvalidToken"
+            | "RequestTimeTooSkewed"
+            | "SignatureDoesNotMatch"
+            | "TokenRefreshRequired"
+    )
 }
 
 fn internal(source: impl Into<BoxError>) -> BackendError {

@@ -57,7 +57,7 @@ impl Signer {
         let (canonical, signed_names) = canonical_request(method, path, headers);
         let mut to_sign = String::with_capacity(160);
         let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let _ = write!(to_sign, "AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{:x}", Hex(&Sha256::digest(canonical.as_bytes())));
+        let _ = write!(to_sign, "AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{:x}", Hex(&Sha256::digest(&canonical)));
         let mut mac = self.mac(day, pair);
         mac.update(to_sign.as_bytes());
         let signature = mac.finalize().into_bytes();
@@ -117,67 +117,70 @@ fn is_signed(name: &str) -> bool {
 }
 
 /// The canonical request and the names of the headers in it, joined by `;`.
-fn canonical_request(method: &Method, path: &PathAndQuery, headers: &HeaderMap) -> (String, String) {
-    let mut out = String::with_capacity(512);
-    out.push_str(method.as_str());
-    out.push('\n');
+fn canonical_request(method: &Method, path: &PathAndQuery, headers: &HeaderMap) -> (Vec<u8>, String) {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(method.as_str().as_bytes());
+    out.push(b'\n');
     canonical_path(&mut out, path.path());
-    out.push('\n');
+    out.push(b'\n');
     if let Some(query) = path.query() {
         canonical_query(&mut out, query);
     }
-    out.push('\n');
+    out.push(b'\n');
     let mut names: Vec<_> = headers.keys().map(|name| name.as_str()).filter(|name| is_signed(name)).collect();
     names.sort_unstable();
     for name in &names {
-        out.push_str(name);
-        out.push(':');
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
         for (i, value) in headers.get_all(*name).iter().enumerate() {
             if i > 0 {
-                out.push(',');
+                out.push(b',');
             }
-            let value = String::from_utf8_lossy(value.as_bytes());
-            for (j, word) in value.split_ascii_whitespace().enumerate() {
+            // Bytes, not text: a value need not be UTF-8.
+            let words = value.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            for (j, word) in words.enumerate() {
                 if j > 0 {
-                    out.push(' ');
+                    out.push(b' ');
                 }
-                out.push_str(word);
+                out.extend_from_slice(word);
             }
         }
-        out.push('\n');
+        out.push(b'\n');
     }
     let names = names.join(";");
-    out.push('\n');
-    out.push_str(&names);
-    out.push('\n');
+    out.push(b'\n');
+    out.extend_from_slice(names.as_bytes());
+    out.push(b'\n');
     let payload = headers.get("x-amz-content-sha256").expect("callers set it");
-    out.push_str(payload.to_str().expect("a hash or a literal"));
+    out.extend_from_slice(payload.as_bytes());
     (out, names)
 }
 
 /// The path as the receiver will read it, encoded once: `a%20b` and `a b` are the same, `%2520` stays what it is.
-fn canonical_path(out: &mut String, raw: &str) {
+fn canonical_path(out: &mut Vec<u8>, raw: &str) {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'/');
     if raw.bytes().all(plain) {
-        out.push_str(raw);
+        out.extend_from_slice(raw.as_bytes());
         return;
     }
     let decoded: Vec<u8> = percent_decode_str(raw).collect();
-    out.extend(percent_encode(&decoded, PATH));
+    out.extend(percent_encode(&decoded, PATH).flat_map(str::bytes));
 }
 
-fn canonical_query(out: &mut String, raw: &str) {
+fn canonical_query(out: &mut Vec<u8>, raw: &str) {
+    // Receivers read a raw `+` in a query as a space.
     let encode = |part: &str| {
-        let decoded: Vec<u8> = percent_decode_str(part).collect();
+        let spaced = part.replace('+', " ");
+        let decoded: Vec<u8> = percent_decode_str(&spaced).collect();
         percent_encode(&decoded, UNRESERVED).to_string()
     };
     let mut pairs: Vec<_> = query_pairs(raw).map(|(name, value)| (encode(name), encode(value))).collect();
     pairs.sort_unstable();
     for (i, (name, value)) in pairs.iter().enumerate() {
         if i > 0 {
-            out.push('&');
+            out.push(b'&');
         }
-        let _ = write!(out, "{name}={value}");
+        out.extend_from_slice(format!("{name}={value}").as_bytes());
     }
 }
 
@@ -222,10 +225,13 @@ mod tests {
             ("/b/@('!*=)", "/b/%40%28%27%21%2A%3D%29"),
             ("/b//../.", "/b//../."),
         ] {
-            let mut out = String::new();
+            let mut out = Vec::new();
             canonical_path(&mut out, raw);
-            assert_eq!(out, canonical, "{raw}");
+            assert_eq!(out, canonical.as_bytes(), "{raw}");
         }
+        let mut out = Vec::new();
+        canonical_query(&mut out, "prefix=a+b&delimiter=%2F&acl");
+        assert_eq!(out, b"acl=&delimiter=%2F&prefix=a%20b");
     }
 
     #[test]

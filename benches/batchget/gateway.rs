@@ -1,0 +1,133 @@
+//! Processes under measurement: the gateway, the origin and the load, how they are started and ended, and what the kernel says
+//! of them. What enters is what to run; what leaves are addresses, outcomes, CPU time and peak memory. Invariant: whatever
+//! was started here is ended here.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use crate::load::{ACCESS_KEY, Job, Outcome, SECRET_KEY};
+use crate::{Fallible, fail};
+
+/// Unit of CPU times in `/proc`, in seconds: the kernel's `USER_HZ`, 100 on every architecture that Linux has today.
+const TICK_SECONDS: f64 = 0.01;
+
+/// A process that ends with this value.
+pub struct Process {
+    child: Child,
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// The folder with its settings, which ends with it.
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Process {
+    /// Starts the simulated origin.
+    pub fn origin() -> Fallible<Self> {
+        let mut child =
+            Command::new(std::env::current_exe()?).arg("origin").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        match lines(&mut child).next().map(|line| line?.parse::<SocketAddr>().map_err(Into::into)) {
+            Some(Ok(address)) => Ok(Self { child, address, _dir: None }),
+            other => abandon(child, "the origin", other.map(|r: Fallible<_>| r.map(|_| ()))),
+        }
+    }
+
+    /// Starts a gateway in front of `origin`. `server` are lines of its `[server]` table; all else is
+    /// the defaults. Its log goes to a file.
+    pub fn gateway(origin: SocketAddr, server: &str) -> Fallible<Self> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("batchgate.toml");
+        std::fs::write(&file, settings_file(origin, server))?;
+        let log = std::fs::File::create(dir.path().join("log"))?;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_batchgate"))
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        // To the last line that it prints, because a pipe that is closed before would end it.
+        let said = lines(&mut child).map_while(Result::ok).take_while(|line| !line.starts_with("listening admin"));
+        match said.filter_map(|line| line.strip_prefix("listening s3 http://")?.parse().ok()).last() {
+            Some(address) => Ok(Self { child, address, _dir: Some(dir) }),
+            None => {
+                let said = std::fs::read_to_string(dir.path().join("log"))?;
+                abandon(child, "the gateway", Some(fail(said)))
+            }
+        }
+    }
+
+    /// For the kernel.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Peak of resident memory so far (`VmHWM`), in bytes.
+    pub fn peak_bytes(&self) -> Fallible<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Ok(kib.ok_or("no VmHWM in /proc")? * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs one job in a process of its own.
+pub fn load(job: &Job) -> Fallible<Outcome> {
+    let output =
+        Command::new(std::env::current_exe()?).arg("load").arg(serde_json::to_string(job)?).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return fail(format!("the load failed at {job:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// CPU time that a process has taken so far, in user mode and in the kernel, in seconds.
+pub fn cpu_seconds(pid: u32) -> Fallible<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name of the program, in brackets, may hold anything; utime and stime are the 12th and 13th field behind it.
+    let (_, fields) = stat.rsplit_once(')').ok_or("no name in /proc/PID/stat")?;
+    let ticks: Result<Vec<u64>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
+    Ok(ticks?.iter().sum::<u64>() as f64 * TICK_SECONDS)
+}
+
+fn settings_file(origin: SocketAddr, server: &str) -> String {
+    format!(
+        r#"[server]
+listen = ["127.0.0.1:0"]
+{server}
+
+[admin]
+listen = "127.0.0.1:0"
+
+[[backends]]
+name = "origin"
+kind = "s3"
+endpoint = "http://{origin}"
+credentials = {{ source = "static", access_key = "{ACCESS_KEY}", secret_key = "{SECRET_KEY}" }}
+
+[[identities]]
+name = "load"
+access_key = "{ACCESS_KEY}"
+secret_key = "{SECRET_KEY}"
+policy = "full-access"
+"#
+    )
+}
+
+fn lines(child: &mut Child) -> std::io::Lines<BufReader<std::process::ChildStdout>> {
+    BufReader::new(child.stdout.take().expect("it is piped")).lines()
+}
+
+fn abandon<T>(mut child: Child, what: &str, said: Option<Fallible<()>>) -> Fallible<T> {
+    let _ = child.kill();
+    let _ = child.wait();
+    let said = said.and_then(Result::err).map_or_else(String::new, |error| error.to_string());
+    fail(format!("{what} did not start: {}", said.trim()))
+}
