@@ -205,7 +205,7 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
         ("one BatchGet of 200 x 16 MiB", "", WINDOW_AND_HEAD, of(How::Batches(200), 16 * MIB, 200)),
         (
             "100 readers of 64 x 1 MiB that stall 3 s, then read",
-            "memory_bytes_max = \"128MiB\"",
+            "memory_bytes_max = \"128MiB\"\n[batch]\nbody_bytes_max = \"1MiB\"",
             128 * MIB,
             of(stalled, MIB, 64 * readers),
         ),

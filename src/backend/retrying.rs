@@ -6,6 +6,7 @@
 //! Invariants: the bytes that leave are a prefix of one object's, or the read fails; the clock of the deadline runs during
 //! attempts and back-off, and while a permit is awaited only as long as the backend moves nothing for anyone.
 
+mod attempt;
 mod clock;
 
 pub use clock::{Clock, Ran};
@@ -22,14 +23,12 @@ use tokio::time::Instant;
 
 use super::limited::{Lane, Permit};
 use super::registry::Backend;
-use super::verdict::{Pin, Verdict, judge};
-use super::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body};
+use super::verdict::{Pin, Verdict};
+use super::{Body, ReadAsk};
+use attempt::Judged;
 
 /// Bytes after which the deadline starts anew.
 const DEADLINE_STEP_BYTES: u64 = 1 << 20;
-
-/// Most bytes of an error's body that are read in search of its code.
-const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// When to try again, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +176,7 @@ impl Read {
                 return Ok(Some(bytes));
             }
             if self.length == Some(self.done) {
+                self.expect_end().await?;
                 self.park();
                 return Ok(None);
             }
@@ -251,6 +251,18 @@ impl Read {
         }
     }
 
+    /// A body whose length only its Content-Range told must end there. hyper sees to those with a Content-Length.
+    async fn expect_end(&mut self) -> Result<(), Failure> {
+        let Some((body, _)) = self.open.as_mut().filter(|(body, _)| http_body::Body::size_hint(body).exact().is_none()) else {
+            return Ok(());
+        };
+        match self.clock.run_capped(self.backend.attempt_timeout, body.frame()).await {
+            Ran::Done(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| !data.is_empty()) => Err(Failure::Lying),
+            // All of the bytes are here; how the message ends does not change them.
+            _ => Ok(()),
+        }
+    }
+
     /// The next bytes of the open body, nothing at its end, and nothing also where it broke: `open` tells which.
     async fn frame(&mut self) -> Result<Option<Bytes>, Failure> {
         let (body, _) = self.open.as_mut().expect("the caller has opened it");
@@ -296,77 +308,6 @@ impl Read {
         }
     }
 
-    /// One attempt: permit, request, judgement. Nothing means that it failed in a way that may be better now: the back-off
-    /// has been waited for.
-    async fn attempt(&mut self, ask: &ReadAsk) -> Result<Option<(Judged, Body, Permit)>, Failure> {
-        let permit = self.permit().await?;
-        self.stats.requests.fetch_add(1, Ordering::Relaxed);
-        let timeout = self.backend.attempt_timeout;
-        let backend = Arc::clone(&self.backend);
-        let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
-            Ran::Done(Attempt::Ok(response)) => response,
-            Ran::OutOfTime => return Err(self.out_of_time()),
-            Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::Garbled => {
-                tracing::warn!(backend = backend.name, %error, "answer is not http");
-                return Err(Failure::Lying);
-            }
-            Ran::Done(Attempt::Err(error)) => {
-                tracing::debug!(backend = backend.name, %error, "attempt failed");
-                drop(permit);
-                return self.back_off().await.map(|()| None);
-            }
-            Ran::TooLong => {
-                drop(permit);
-                return self.back_off().await.map(|()| None);
-            }
-        };
-        let (head, body) = response.into_parts();
-        let (code, body) = if head.status.is_client_error() || head.status.is_server_error() {
-            let code = match self.clock.run_capped(timeout, error_code(body)).await {
-                Ran::Done(code) => code,
-                // The status alone is an answer.
-                Ran::TooLong => None,
-                Ran::OutOfTime => return Err(self.out_of_time()),
-            };
-            (code, empty_body())
-        } else {
-            (None, body)
-        };
-        match judge(ask, head.status, &head.headers, code.as_deref()) {
-            verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
-                backend.limiter.answered();
-                // A body moves when its bytes do.
-                if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
-                    backend.limiter.progress();
-                }
-                Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
-            }
-            Verdict::Refused if code.as_deref().is_some_and(super::s3::is_about_our_signature) => {
-                tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
-                Err(Failure::Lying)
-            }
-            Verdict::Refused => {
-                backend.limiter.answered();
-                backend.limiter.progress();
-                Err(Failure::Answered { status: head.status, code, headers: head.headers })
-            }
-            Verdict::Lying(why) => {
-                tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
-                Err(Failure::Lying)
-            }
-            verdict => {
-                drop(permit);
-                if verdict == Verdict::Pacing {
-                    backend.limiter.slow_down();
-                }
-                if head.status.is_server_error() {
-                    self.last_5xx = Some(Failure::Answered { status: head.status, code, headers: head.headers });
-                }
-                self.back_off().await.map(|()| None)
-            }
-        }
-    }
-
     /// Waits a random time that grows with the failures in a row (full jitter), unless the deadline comes first.
     async fn back_off(&mut self) -> Result<(), Failure> {
         let ceiling = self.config.backoff_base.saturating_mul(1 << self.failures.min(16)).min(self.config.backoff_max);
@@ -387,15 +328,4 @@ impl Read {
         }
         self.last_5xx.take().unwrap_or(Failure::DeadlinePassed)
     }
-}
-
-struct Judged {
-    status: StatusCode,
-    headers: HeaderMap,
-    verdict: Verdict,
-}
-
-/// The S3 code in an error's body, if the body is an S3 error whose code is fit to be passed on.
-async fn error_code(body: Body) -> Option<String> {
-    super::s3::error_code(&collect(body, ERROR_BODY_BYTES_MAX).await.ok()?)
 }

@@ -83,12 +83,14 @@ impl Pin {
     /// The pin that an answer offers: a strong ETag, or the version that `ask` named (not `null`) and the answer repeated.
     /// `length` is the length of its body and `range` its Content-Range, if it had one.
     pub fn of(ask: &ReadAsk, headers: &HeaderMap, length: u64, range: Option<&ContentRange>) -> Option<Self> {
-        let etag = headers.get(header::ETAG).and_then(strong_etag).cloned();
+        // A copy: the header itself keeps alive the buffer that the whole answer was read into.
+        let own = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes()).expect("it is a header value");
+        let etag = headers.get(header::ETAG).and_then(strong_etag).map(own);
         let version = headers
             .get("x-amz-version-id")
             .filter(|said| ask.version.as_deref().is_some_and(|named| named != "null" && named.as_bytes() == said.as_bytes()));
         let (span, total) = range.map_or((0..length, length), |r| (r.span.clone(), r.total));
-        (etag.is_some() || version.is_some()).then(|| Self { etag, version: version.cloned(), span, total })
+        (etag.is_some() || version.is_some()).then(|| Self { etag, version: version.map(own), span, total })
     }
 
     /// The read that goes on after `done` bytes of the entry: pinned, in place of the entry's own preconditions.

@@ -44,10 +44,11 @@ pub fn check(head: &Parts) -> Result<()> {
 }
 
 fn content_type(headers: &HeaderMap) -> Result<()> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let Some(value) = values.next() else { return Ok(()) };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
-        "application/json" | "application/x-www-form-urlencoded" => Ok(()),
+        "application/json" | "application/x-www-form-urlencoded" if values.next().is_none() => Ok(()),
         _ => Err(Error::new(
             Kind::UnsupportedMediaType,
             "the body of a BatchGet is application/json; Content-Type says something else",

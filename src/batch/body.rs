@@ -52,7 +52,7 @@ impl http_body::Body for BatchBody {
             return Poll::Ready(None);
         }
         let chunk = std::task::ready!(self.chunks.poll_recv(cx));
-        self.ended = !matches!(chunk, Some(Chunk::Data(_)));
+        self.ended = matches!(chunk, Some(Chunk::End));
         Poll::Ready(match chunk {
             Some(Chunk::Data(bytes)) => Some(Ok(Frame::data(bytes))),
             Some(Chunk::End) => None,
@@ -79,6 +79,10 @@ mod tests {
         let (sender, receiver) = mpsc::channel(2);
         sender.send(Chunk::Data(Bytes::from_static(b"x"))).await.expect("open");
         drop(sender);
-        assert!(BatchBody::new(receiver).collect().await.is_err());
+        let mut body = BatchBody::new(receiver);
+        assert!(body.frame().await.expect("a chunk").is_ok());
+        for _ in 0..2 {
+            assert!(body.frame().await.expect("not an end").is_err() && !http_body::Body::is_end_stream(&body));
+        }
     }
 }

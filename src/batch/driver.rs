@@ -108,6 +108,8 @@ struct Loop {
     stats: Arc<ReadStats>,
     fetches: FuturesUnordered<BoxFuture<'static, Done>>,
     ready: HashMap<EntryIndex, (Fetched, Claim)>,
+    /// How many of `ready` are larger than what was reserved for them.
+    large: usize,
     next_to_start: usize,
     /// In the queue for shared bytes, once a fetch could not be started for want of them.
     waiting_for_bytes: Option<BoxFuture<'static, Reservation>>,
@@ -120,6 +122,8 @@ struct Loop {
     closed_as: Option<Ending>,
     totals: Totals,
     started_at: Instant,
+    /// Since when the entries that have not started wait for the backend, and not for the client.
+    asked_at: Instant,
     /// Since when the client has not taken what is there for it.
     blocked_since: Option<Instant>,
     /// The stall has been noted, under this instant.
@@ -149,6 +153,7 @@ impl Loop {
             stats: Arc::default(),
             fetches: FuturesUnordered::new(),
             ready: HashMap::new(),
+            large: 0,
             next_to_start: 0,
             waiting_for_bytes: None,
             granted: None,
@@ -158,6 +163,7 @@ impl Loop {
             closed_as: None,
             totals,
             started_at: Instant::now(),
+            asked_at: Instant::now(),
             blocked_since: None,
             noted: None,
         }
@@ -250,7 +256,7 @@ impl Loop {
         if self.next_to_start == self.driver.plan.entries.len() {
             (self.waiting_for_bytes, self.granted) = (None, None);
         }
-        while self.next_to_start < self.driver.plan.entries.len() && self.fetches.len() < self.driver.concurrency {
+        while self.next_to_start < self.driver.plan.entries.len() && self.fan_out() < self.driver.concurrency {
             let index = EntryIndex(self.next_to_start as u32);
             let Some(claim) = self.claim(index) else { return };
             self.next_to_start += 1;
@@ -259,12 +265,17 @@ impl Loop {
                 Planned::Failed(failed) => self.take(fetch.failed(failed)),
                 Planned::Read(backend, ask) => {
                     let lane = Lane::batch(self.driver.number);
-                    let read =
-                        Read::new(backend, self.driver.retry, (lane, index.0), self.started_at, ask, Arc::clone(&self.stats));
+                    let read = Read::new(backend, self.driver.retry, (lane, index.0), self.asked_at, ask, Arc::clone(&self.stats));
                     self.fetches.push(Box::pin(fetch.run(read)));
                 }
             }
         }
+    }
+
+    /// Reads that are under way, with a place kept for the next one that was parked.
+    fn fan_out(&self) -> usize {
+        let streams = matches!(self.writing, Writing::Streaming(_) | Writing::Held { rest: Some(_), .. });
+        self.fetches.len() + usize::from(streams) + usize::from(self.large > 0)
     }
 
     /// Bytes for one more entry: from the window, or for the entry that everything else waits for, the head's own.
@@ -292,6 +303,7 @@ impl Loop {
                 self.driver.turns.became_whole(index);
             }
             Fetched::Large(large) => {
+                self.large += 1;
                 let free = matches!(self.writing, Writing::Between) && self.out.len() < CHUNK_BYTES;
                 let now = free && self.driver.turns.head() == Some(index);
                 if !now {
@@ -313,6 +325,7 @@ impl Loop {
     fn forget_stall(&mut self) {
         self.blocked_since = None;
         if let Some(since) = self.noted.take() {
+            self.asked_at = Instant::now();
             self.driver.admission.forget_stalled(since, self.driver.number);
         }
     }

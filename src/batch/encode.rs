@@ -66,9 +66,9 @@ impl Multipart {
     }
 
     /// Writes delimiter and head of a part; exactly `length` octets of body must follow.
-    pub fn begin(&mut self, out: &mut BytesMut, name: PartName<'_>, status: StatusCode, headers: &HeaderMap, length: u64) {
+    pub fn begin(&mut self, out: &mut BytesMut, name: PartName<'_>, status: StatusCode, headers: &PartHeaders, length: u64) {
         self.start(out, name, status, length);
-        copy(out, headers, |_| true);
+        out.put_slice(&headers.0);
         out.put_slice(b"\r\n");
     }
 
@@ -85,7 +85,7 @@ impl Multipart {
         });
         self.start(out, name, failed.status, body.len() as u64);
         line(out, b"content-type", b"application/xml");
-        copy(out, &failed.headers, |name| !OF_REPLACED_BODY.contains(&name) && !name.starts_with("x-amz-checksum-"));
+        out.put_slice(&failed.headers.0);
         out.put_slice(b"\r\n");
         out.put_slice(body.as_bytes());
         body.len() as u64
@@ -135,26 +135,52 @@ impl Multipart {
     }
 }
 
-fn line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
+/// The headers of a store's answer as they stand in a part. Octets of their own: a header that hyper gave keeps the whole
+/// buffer alive that it was read into, and an entry may have to wait for its turn.
+#[derive(Debug, Default)]
+pub struct PartHeaders(Vec<u8>);
+
+impl PartHeaders {
+    /// Those of an entry whose body is the store's.
+    pub fn of(headers: &HeaderMap) -> Self {
+        Self::filtered(headers, |_| true)
+    }
+
+    /// Those of an entry whose body is an error of ours.
+    pub fn of_failed(headers: &HeaderMap) -> Self {
+        Self::filtered(headers, |name| !OF_REPLACED_BODY.contains(&name) && !name.starts_with("x-amz-checksum-"))
+    }
+
+    /// How many octets they have.
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn filtered(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Self {
+        let hop_by_hop: Vec<&str> = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(',').map(str::trim))
+            .collect();
+        let kept = |name: &HeaderName| {
+            let name = name.as_str();
+            let dropped = DROPPED.contains(&name) || DROPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            !dropped && wanted(name) && !hop_by_hop.iter().any(|hop| hop.eq_ignore_ascii_case(name))
+        };
+        let kept = || headers.iter().filter(|(name, _)| kept(name));
+        let length = kept().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+        let mut out = Vec::with_capacity(length);
+        kept().for_each(|(name, value)| line(&mut out, name.as_str().as_bytes(), value.as_bytes()));
+        Self(out)
+    }
+}
+
+fn line(out: &mut impl BufMut, name: &[u8], value: &[u8]) {
     out.put_slice(name);
     out.put_slice(b": ");
     out.put_slice(value);
     out.put_slice(b"\r\n");
-}
-
-fn copy(out: &mut BytesMut, headers: &HeaderMap, wanted: impl Fn(&str) -> bool) {
-    let named_by_connection = |name: &HeaderName| {
-        let values = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok());
-        values.flat_map(|v| v.split(',')).any(|token| token.trim().eq_ignore_ascii_case(name.as_str()))
-    };
-    for (name, value) in headers {
-        let text = name.as_str();
-        let dropped = DROPPED.contains(&text) || DROPPED_PREFIXES.iter().any(|p| text.starts_with(p)) || named_by_connection(name);
-        if !dropped && wanted(text) {
-            line(out, text.as_bytes(), value.as_bytes());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -193,10 +219,10 @@ mod tests {
             ("x-amz-request-id", "r"),
             ("x-amz-meta-a", "v"),
         ]);
-        encoder.begin(&mut out, name(Some(&id)), StatusCode::OK, &from_store, 2);
+        encoder.begin(&mut out, name(Some(&id)), StatusCode::OK, &PartHeaders::of(&from_store), 2);
         out.put_slice(b"hi");
         let failed = FailedEntry {
-            headers: headers(&[("content-range", "bytes */9"), ("content-type", "text/html")]),
+            headers: PartHeaders::of_failed(&headers(&[("content-range", "bytes */9"), ("content-type", "text/html")])),
             ..FailedEntry::ours(Kind::AccessDenied, "No.")
         };
         let length = encoder.failed(&mut out, name(None), &failed);

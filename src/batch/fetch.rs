@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use http::HeaderMap;
+use http::StatusCode;
 
+use super::encode::PartHeaders;
 use super::outcome::FailedEntry;
 use crate::backend::retrying::{Failure, Head, Read};
 use crate::budget::{Pool, Reservation};
@@ -73,7 +74,7 @@ pub enum Fetched {
     /// Read whole.
     Whole {
         /// Status and headers.
-        head: Head,
+        head: PartHead,
         /// All of its bytes.
         body: Vec<u8>,
     },
@@ -83,10 +84,21 @@ pub enum Fetched {
     Failed(FailedEntry),
 }
 
+/// What a part says before its body.
+#[derive(Debug)]
+pub struct PartHead {
+    /// 200, 206 or 304.
+    pub status: StatusCode,
+    /// The store's headers.
+    pub headers: PartHeaders,
+    /// Length of the body.
+    pub length: u64,
+}
+
 /// An entry that is larger than what is reserved for it.
 pub struct Large {
     /// Status and headers.
-    pub head: Head,
+    pub head: PartHead,
     /// Its beginning.
     pub body: Vec<u8>,
     /// Goes on behind `body`; open if the entry is written now.
@@ -142,10 +154,10 @@ impl Fetch {
         self.done(fetched, read)
     }
 
-    fn done(mut self, fetched: Result<(Head, Vec<u8>), FailedEntry>, read: Read) -> Done {
+    fn done(mut self, fetched: Result<(PartHead, Vec<u8>), FailedEntry>, read: Read) -> Done {
         let fetched = match fetched {
-            Ok((head, body)) if head.length == Some(body.len() as u64) => {
-                self.claim.shrink_to(cost(body.len() as u64, &head.headers));
+            Ok((head, body)) if head.length == body.len() as u64 => {
+                self.claim.shrink_to(cost(head.length, &head.headers));
                 Fetched::Whole { head, body }
             }
             Ok((head, body)) => Fetched::Large(Box::new(Large { head, body, read })),
@@ -156,26 +168,24 @@ impl Fetch {
 
     /// Head and bytes: all of them if they fit. An object that changes between attempts is read anew until the read's own
     /// deadline says otherwise.
-    async fn whole_or_large(&mut self, read: &mut Read) -> Result<(Head, Vec<u8>), FailedEntry> {
+    async fn whole_or_large(&mut self, read: &mut Read) -> Result<(PartHead, Vec<u8>), FailedEntry> {
         loop {
-            let head = read.open().await.map_err(FailedEntry::of)?;
-            let room = match head.length {
-                Some(length) => self.fit(length, &head.headers),
-                None => self.claim.bytes(),
-            };
-            if self.is_head() && head.length.is_some_and(|length| length > room) {
-                return Ok((head, Vec::new()));
+            let Head { status, headers, length } = read.open().await.map_err(FailedEntry::of)?;
+            let headers = PartHeaders::of(&headers);
+            let room = self.room(length, &headers);
+            if let Some(length) = length.filter(|length| *length > room && self.is_head()) {
+                return Ok((PartHead { status, headers, length }, Vec::new()));
             }
-            let mut body = Vec::with_capacity(head.length.unwrap_or(0).min(room) as usize);
-            match fill(read, &mut body, room).await {
-                Ok(Filled::Whole) => return Ok((Head { length: Some(body.len() as u64), ..head }, body)),
-                Ok(Filled::Full) if head.length.is_some() => return Ok((head, body)),
+            let mut body = Vec::with_capacity(length.unwrap_or(0).min(room) as usize);
+            match (fill(read, &mut body, room).await, length) {
+                (Ok(Filled::Whole), _) => return Ok((PartHead { status, headers, length: body.len() as u64 }, body)),
+                (Ok(Filled::Full), Some(length)) => return Ok((PartHead { status, headers, length }, body)),
                 // Without a length it can be held whole or not at all.
-                Ok(Filled::Full) => {
+                (Ok(Filled::Full), None) => {
                     return Err(FailedEntry::ours(Kind::BadGateway, "The store's answer has no length and does not fit."));
                 }
-                Err(Failure::Unpinned) => {}
-                Err(failure) => return Err(FailedEntry::of(failure)),
+                (Err(Failure::Unpinned), _) => {}
+                (Err(failure), _) => return Err(FailedEntry::of(failure)),
             }
         }
     }
@@ -184,16 +194,16 @@ impl Fetch {
         self.head.load(Ordering::Relaxed) == self.index.0
     }
 
-    /// How many of `length` bytes may be read now: all if they fit or the window has room for them.
-    fn fit(&mut self, length: u64, headers: &HeaderMap) -> u64 {
-        let wanted = cost(length, headers);
-        if wanted <= self.claim.bytes() {
-            self.claim.shrink_to(wanted);
-            return length;
-        }
-        // The head of the batch is better streamed than held.
-        if length <= self.claim.bytes() || (!self.is_head() && self.claim.try_grow_to(wanted, &self.pools)) {
-            return length;
+    /// How many bytes of body may be read now: all `length` of them if they fit or the window has room for them. What headers
+    /// and overhead take beyond a claim that the body alone fills is not paid for; a head has an end, and so has their number.
+    fn room(&mut self, length: Option<u64>, headers: &PartHeaders) -> u64 {
+        if let Some(length) = length {
+            let wanted = cost(length, headers);
+            // The head of the batch is better streamed than held.
+            if length <= self.claim.bytes() || (!self.is_head() && self.claim.try_grow_to(wanted, &self.pools)) {
+                self.claim.shrink_to(wanted);
+                return length;
+            }
         }
         self.claim.bytes()
     }
@@ -218,7 +228,6 @@ async fn fill(read: &mut Read, body: &mut Vec<u8>, max: u64) -> Result<Filled, F
     }
 }
 
-fn cost(body: u64, headers: &HeaderMap) -> u64 {
-    let headers: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    body + headers as u64 + ENTRY_OVERHEAD_BYTES
+fn cost(body: u64, headers: &PartHeaders) -> u64 {
+    body + headers.len() + ENTRY_OVERHEAD_BYTES
 }

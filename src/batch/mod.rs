@@ -54,7 +54,7 @@ use encode::Multipart;
 use fetch::Pools;
 use order::Turns;
 use plan::Plan;
-use request::BatchRequest;
+use request::{BatchRequest, Entry};
 
 /// Chunks between the driver and the connection. One is enough to keep both busy.
 const CHUNKS_MAX: usize = 1;
@@ -122,10 +122,12 @@ impl Batches {
         accept::check(ask.head)?;
         check_signing(&ask)?;
         let length = self.body_length(&ask.head.headers)?;
-        let admitted = self.admission.admit(length).await?;
+        // Twice: the text and what is read from it are there together.
+        let mut admitted = self.admission.admit(2 * length).await?;
         let body = read_verified(ask.authenticated.payload, &ask.head.headers, body, length).await?;
         let batch = request::parse(&body, self.config.entries_max, ask.bucket.is_some())?;
         drop(body);
+        admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
         let plan = Plan {
             bucket: ask.bucket.unwrap_or_default().to_owned(),
             identity: ask.authenticated.identity,
@@ -195,7 +197,8 @@ impl Batches {
 fn check_signing(ask: &Ask<'_>) -> Result<()> {
     let denied = |why| Err(Error::new(Kind::AccessDenied, why));
     if ask.authenticated.presigned {
-        if !ask.authenticated.payload_pinned {
+        let signs_hash = ask.authenticated.signed_headers.split(';').any(|name| name.eq_ignore_ascii_case("x-amz-content-sha256"));
+        if !(signs_hash && ask.authenticated.payload_pinned) {
             return denied("a presigned BatchGet must sign x-amz-content-sha256 with the hash of its body");
         }
     } else if matches!(ask.authenticated.payload, Payload::Unsigned | Payload::UnsignedTrailer) && !ask.peer.secure {

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::Serialize;
 
+use super::encode::PartHeaders;
 use crate::backend::retrying::Failure;
 use crate::error::{Kind, code_of_status};
 use crate::types::EntryIndex;
@@ -19,14 +20,14 @@ pub struct FailedEntry {
     /// One sentence of ours.
     pub message: &'static str,
     /// The backend's headers, where it answered.
-    pub headers: HeaderMap,
+    pub headers: PartHeaders,
 }
 
 impl FailedEntry {
     /// A failure that the gateway itself found.
     pub fn ours(kind: Kind, message: &'static str) -> Self {
         let status = StatusCode::from_u16(kind.status()).expect("the table of kinds holds statuses");
-        Self { status, code: Cow::Borrowed(kind.code()), message, headers: HeaderMap::new() }
+        Self { status, code: Cow::Borrowed(kind.code()), message, headers: PartHeaders::default() }
     }
 
     /// The part that a failed read leaves.
@@ -34,7 +35,12 @@ impl FailedEntry {
         match failure {
             Failure::Answered { status, code, headers } => {
                 let code = code.map_or_else(|| Cow::Borrowed(code_of_status(status.as_u16())), Cow::Owned);
-                Self { status, code, message: "The store answered this entry's read with an error.", headers }
+                Self {
+                    status,
+                    code,
+                    message: "The store answered this entry's read with an error.",
+                    headers: PartHeaders::of_failed(&headers),
+                }
             }
             Failure::DeadlinePassed => Self::ours(Kind::GatewayTimeout, "The store did not answer in time."),
             // A read that lost its object is begun anew by whoever still can; who cannot has no right answer to give.

@@ -48,6 +48,14 @@ pub struct Entry {
     pub options: Option<Box<EntryOptions>>,
 }
 
+impl Entry {
+    /// About how many bytes of memory it takes.
+    pub fn cost(&self) -> u64 {
+        let options = self.options.as_deref().map_or(0, |o| size_of::<EntryOptions>() + o.version.as_deref().map_or(0, str::len));
+        (size_of::<Self>() + self.key.as_str().len() + options) as u64
+    }
+}
+
 /// The rarer members of an entry.
 #[derive(Debug, Default)]
 pub struct EntryOptions {
@@ -109,6 +117,9 @@ struct RawEntry {
 /// false every entry must name its own bucket.
 pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchRequest> {
     let invalid = |what: String| Error::new(Kind::InvalidArgument, what);
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(invalid("the body is not a BatchGet: it must be a JSON object with the member `Objects`".into()));
+    }
     let raw: RawBatch<'_> = serde_json::from_slice(body).map_err(|e| invalid(format!("the body is not a BatchGet: {e}")))?;
     // A literal null is a RawValue of its own.
     let objects = raw.objects.filter(|o| o.get() != "null").ok_or_else(|| invalid("`Objects` is missing".into()))?;
@@ -169,13 +180,17 @@ impl<'de> Visitor<'de> for Entries<'_> {
         let mut entries = Vec::new();
         loop {
             let index = entries.len();
-            let next = seq.next_element::<RawEntry>();
-            let raw = next.map_err(|e| A::Error::custom(format!("Objects[{index}]: {e}")))?;
-            let Some(raw) = raw else { return Ok(entries) };
+            let Some(raw) = seq.next_element::<&RawValue>()? else { return Ok(entries) };
             if index == self.max {
                 self.too_many.set(true);
                 return Err(A::Error::custom("too many"));
             }
+            let wrong = |e: String| A::Error::custom(format!("Objects[{index}]: {e}"));
+            // serde would take an array for a struct, by the order of its members.
+            if !raw.get().starts_with('{') {
+                return Err(wrong("not an object with the member `Key`".into()));
+            }
+            let raw: RawEntry = serde_json::from_str(raw.get()).map_err(|e| wrong(without_position(&e)))?;
             entries.push(entry(raw, self.url_bucket).map_err(|what| A::Error::custom(format!("Objects[{index}].{what}")))?);
         }
     }
@@ -254,6 +269,8 @@ mod tests {
             (r#"{"Objects": [{"Key": "k"}]}"#.to_owned(), "Objects[0].Bucket is missing"),
             (entry(r#""Key": "k", "Member": "x""#), "Objects[1]: unknown field `Member`"),
             (entry(r#""Key": "k", "Key": "k""#), "Objects[1]: duplicate field `Key`"),
+            (r#"{"Objects": [["k", "b", null, null, null, null, null]]}"#.to_owned(), "Objects[0]: not an object"),
+            (r#"[[{"Key": "k", "Bucket": "b"}], null, null, null]"#.to_owned(), "must be a JSON object"),
             (entry(r#""Key": 5"#), "Objects[1]: invalid type"),
             (entry(r#""Key": null"#), "Objects[1].Key is missing"),
             (key(0), "Objects[1].Key has 0 bytes"),

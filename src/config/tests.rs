@@ -123,14 +123,16 @@ fn rules_over_several_keys_are_kept() {
         "6 server.requests_max",
         "7 server.listen",
         "9 batch.entry_bytes",
-        "9 batch.entry_bytes",
         "12 tail.backoff_base",
         "14 log.level",
     ];
     let result = load_text(text);
     assert_eq!(places(result.clone()), expected);
     let text = messages(result);
-    assert!(text.contains("batch.body_bytes_max (16MiB) is more than a quarter of server.memory_bytes_max (4MiB)"), "{text}");
+    assert!(
+        text.contains("twice batch.body_bytes_max (16MiB) are more than a quarter of server.memory_bytes_max (4MiB)"),
+        "{text}"
+    );
     assert!(text.contains("batch.entry_bytes (3MiB) is more than batch.window_bytes (2MiB)"), "{text}");
 }
 

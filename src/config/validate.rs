@@ -163,6 +163,9 @@ fn directives(level: &str) -> Result<(), String> {
     EnvFilter::builder().parse(level).map(drop).map_err(|e| format!("{level:?} is no log filter: {e}"))
 }
 
+/// Most bytes that one reservation may take.
+const RESERVATION_BYTES_MAX: u64 = 1 << 30;
+
 fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     let b = &settings.batch;
     rules.count("batch.entries_max", b.entries_max);
@@ -179,13 +182,23 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
             format_size(b.window_bytes)
         )
     });
-    // A quarter of the budget is kept for the heads of batches; a batch that cannot fit there could never be admitted.
-    let memory = settings.server.memory_bytes_max;
     for (key, bytes) in [("batch.entry_bytes", b.entry_bytes), ("batch.body_bytes_max", b.body_bytes_max)] {
-        rules.check(bytes <= memory / 4, &[key, "server.memory_bytes_max"], || {
-            format!("{key} ({}) is more than a quarter of server.memory_bytes_max ({})", format_size(bytes), format_size(memory))
+        rules.check(bytes <= RESERVATION_BYTES_MAX, &[key], || {
+            format!("{key} ({}) is more than {}", format_size(bytes), format_size(RESERVATION_BYTES_MAX))
         });
     }
+    // A quarter of the budget is kept for the heads of batches; a batch that cannot fit there could never be admitted. The
+    // body counts twice: its text and what is read from it are there together.
+    let needed = b.entry_bytes.saturating_add(b.body_bytes_max.saturating_mul(2));
+    let quarter = settings.server.memory_bytes_max / 4;
+    rules.check(needed <= quarter, &["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes"], || {
+        format!(
+            "batch.entry_bytes ({}) and twice batch.body_bytes_max ({}) are more than a quarter of server.memory_bytes_max ({})",
+            format_size(b.entry_bytes),
+            format_size(b.body_bytes_max),
+            format_size(settings.server.memory_bytes_max)
+        )
+    });
 }
 
 fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {

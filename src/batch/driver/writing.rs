@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{CHUNK_BYTES, Ending, Loop};
-use crate::backend::retrying::{Head, Read};
-use crate::batch::fetch::{Claim, Fetch, Fetched};
+use crate::backend::retrying::Read;
+use crate::batch::fetch::{Claim, Fetch, Fetched, PartHead};
 use crate::batch::outcome::FailedEntry;
 use crate::batch::request::OnError;
 use crate::types::EntryIndex;
@@ -68,6 +68,7 @@ impl Loop {
         };
         self.head.store(index.0, Ordering::Relaxed);
         let Some((fetched, claim)) = self.ready.remove(&index) else { return false };
+        self.large -= usize::from(matches!(fetched, Fetched::Large(_)));
         match fetched {
             Fetched::Large(large) if !large.read.is_open() => {
                 let fetch = Fetch { index, claim, pools: self.driver.pools.clone(), head: Arc::clone(&self.head) };
@@ -76,11 +77,11 @@ impl Loop {
             }
             Fetched::Large(mut large) => {
                 large.read.restart_clock();
-                self.begin_body(index, &large.head, large.head.length.expect("without a length nothing streams"));
+                self.begin_body(index, &large.head);
                 self.writing = Writing::Held { body: large.body, from: 0, claim, rest: Some(Box::new(large.read)) };
             }
             Fetched::Whole { head, body } => {
-                self.begin_body(index, &head, body.len() as u64);
+                self.begin_body(index, &head);
                 self.writing = Writing::Held { body, from: 0, claim, rest: None };
             }
             Fetched::Failed(failed) => {
@@ -91,11 +92,11 @@ impl Loop {
         true
     }
 
-    fn begin_body(&mut self, index: EntryIndex, head: &Head, length: u64) {
+    fn begin_body(&mut self, index: EntryIndex, head: &PartHead) {
         self.driver.turns.write(index);
-        self.driver.encoder.begin(&mut self.out, self.driver.plan.part(index), head.status, &head.headers, length);
+        self.driver.encoder.begin(&mut self.out, self.driver.plan.part(index), head.status, &head.headers, head.length);
         self.totals.delivered += 1;
-        self.totals.bytes += length;
+        self.totals.bytes += head.length;
     }
 
     fn write_failed(&mut self, index: EntryIndex, failed: &FailedEntry) {
@@ -122,6 +123,7 @@ impl Loop {
     fn cancel(&mut self) {
         self.fetches.clear();
         self.ready.clear();
+        self.large = 0;
         (self.waiting_for_bytes, self.granted) = (None, None);
     }
 

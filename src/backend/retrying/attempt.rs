@@ -1,0 +1,100 @@
+//! One attempt of a read: a permit, a request, and the judgement of what came back. Whatever may be better next time has been
+//! waited for when it returns.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::{HeaderMap, StatusCode};
+
+use super::{Failure, Ran, Read};
+use crate::backend::limited::Permit;
+use crate::backend::verdict::{Verdict, judge};
+use crate::backend::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body, s3};
+
+/// Most bytes of an error's body that are read in search of its code.
+const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// The head of an answer that was judged good.
+pub(super) struct Judged {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) verdict: Verdict,
+}
+
+impl Read {
+    /// One attempt: permit, request, judgement. Nothing means that it failed in a way that may be better now: the back-off
+    /// has been waited for.
+    pub(super) async fn attempt(&mut self, ask: &ReadAsk) -> Result<Option<(Judged, Body, Permit)>, Failure> {
+        let permit = self.permit().await?;
+        self.stats.requests.fetch_add(1, Ordering::Relaxed);
+        let timeout = self.backend.attempt_timeout;
+        let backend = Arc::clone(&self.backend);
+        let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
+            Ran::Done(Attempt::Ok(response)) => response,
+            Ran::OutOfTime => return Err(self.out_of_time()),
+            Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::Garbled => {
+                tracing::warn!(backend = backend.name, %error, "answer is not http");
+                return Err(Failure::Lying);
+            }
+            Ran::Done(Attempt::Err(error)) => {
+                tracing::debug!(backend = backend.name, %error, "attempt failed");
+                drop(permit);
+                return self.back_off().await.map(|()| None);
+            }
+            Ran::TooLong => {
+                drop(permit);
+                return self.back_off().await.map(|()| None);
+            }
+        };
+        let (head, body) = response.into_parts();
+        let (code, body) = if head.status.is_client_error() || head.status.is_server_error() {
+            let code = match self.clock.run_capped(timeout, error_code(body)).await {
+                Ran::Done(code) => code,
+                // The status alone is an answer.
+                Ran::TooLong => None,
+                Ran::OutOfTime => return Err(self.out_of_time()),
+            };
+            (code, empty_body())
+        } else {
+            (None, body)
+        };
+        match judge(ask, head.status, &head.headers, code.as_deref()) {
+            verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
+                backend.limiter.answered();
+                // A body moves when its bytes do.
+                if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
+                    backend.limiter.progress();
+                }
+                Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
+            }
+            Verdict::Refused if code.as_deref().is_some_and(s3::is_about_our_signature) => {
+                tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                Err(Failure::Lying)
+            }
+            Verdict::Refused => {
+                backend.limiter.answered();
+                backend.limiter.progress();
+                Err(Failure::Answered { status: head.status, code, headers: head.headers })
+            }
+            Verdict::Lying(why) => {
+                tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                Err(Failure::Lying)
+            }
+            verdict => {
+                drop(permit);
+                if verdict == Verdict::Pacing {
+                    backend.limiter.slow_down();
+                }
+                if head.status.is_server_error() {
+                    self.last_5xx = Some(Failure::Answered { status: head.status, code, headers: head.headers });
+                }
+                self.back_off().await.map(|()| None)
+            }
+        }
+    }
+}
+
+/// The S3 code in an error's body, if the body is an S3 error whose code is fit to be passed on.
+async fn error_code(body: Body) -> Option<String> {
+    s3::error_code(&collect(body, ERROR_BODY_BYTES_MAX).await.ok()?)
+}
