@@ -9,8 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::auth::{Authenticated, Identity, Payload, Policy};
 use crate::backend::{Body, empty_body};
-use crate::batch::tests::store::{Act, Object, Step, content};
-use crate::batch::tests::{Client, Numbers, Rig, Wanted, request, same_as_lone};
+use crate::batch::tests::judge::same_as_lone;
+use crate::batch::tests::objects::{Object, content};
+use crate::batch::tests::store::{Act, Step};
+use crate::batch::tests::{Client, Numbers, Rig, Wanted, request};
 use crate::budget::Pool;
 use crate::passthrough::{Ask, Passthrough};
 use crate::route::target;

@@ -197,3 +197,15 @@ async fn what_fits_the_window_is_read_whole_before_its_turn() {
     same_as_lone(part_of(&parts, 1), &wanted[1], &lone).expect("right");
     assert_eq!(rig.store.asked("large").len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_fits_the_window_but_not_the_budget_of_all_is_parked() {
+    let rig = parked(Object::of(LARGE), Numbers { window_bytes: 16 * KIB, shared_bytes: 3 * KIB, ..numbers() });
+    let wanted = slow_then_large(Wanted::default());
+    let response = rig.start(&request(&wanted)).await;
+    sleep(Duration::from_millis(500)).await;
+    assert!(rig.store.given_bytes() < 3 * KIB as usize, "{} bytes are held", rig.store.given_bytes());
+    let (parts, _) = Client::Eager.take(response, Instant::now()).await.whole().expect("whole");
+    same_as_lone(part_of(&parts, 1), &wanted[1], &rig.store.lone(&wanted[1].ask())).expect("right");
+    rig.settled().await.expect("settled");
+}
