@@ -82,8 +82,8 @@ fn lone_parts(scene: &Scene, rig: &Rig, parts: &[Part]) -> Result<(), String> {
 fn bounds(scene: &Scene, rig: &Rig) -> Result<(), String> {
     let numbers = scene.numbers;
     let peak = rig.store.waiting_peak();
-    // The entry that is being written streams beside the fetches.
-    if peak > numbers.permits.min(numbers.concurrency + 1) {
+    // The entry that is being written, if it streams, counts among them.
+    if peak > numbers.permits.min(numbers.concurrency) {
         return Err(format!("{peak} reads at once"));
     }
     let ahead = rig.store.watched_peak();
