@@ -45,9 +45,9 @@ def start_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     assert BINARY.is_file(), f"{BINARY} is missing: cargo build --ignore-rust-version"
     started: list[Gateway] = []
 
-    def start(backends: list[Backend], sections: str = "", name: str = "gateway") -> Gateway:
+    def start(backends: list[Backend], sections: str = "", name: str = "gateway", server: str = "") -> Gateway:
         folder: Path = tmp_path_factory.mktemp(name)
-        started.append(Gateway(folder, settings(backends, sections), name))
+        started.append(Gateway(folder, settings(backends, sections, server), name))
         return started[-1]
 
     yield start

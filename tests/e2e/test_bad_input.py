@@ -1,6 +1,7 @@
 """Every request that the contract refuses as a whole: its status, its S3 code, a message that names what is wrong, one
 request id in all three places, and a connection that stays usable or is closed cleanly."""
 
+import hashlib
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from support.batch import batch_get, batch_request, document, read_batch
 from support.gateway import Gateway
-from support.rawsocket import read_answer
+from support.rawsocket import exchange
 from support.store import Target
 from support.wire import Answer, Request, aws_chunked, call, presign, send, sign
 
@@ -66,6 +67,10 @@ BAD_BODIES: dict[str, tuple[bytes, list[str]]] = {
     "garbage after": (objects(GOOD) + b" x", []),
     "a second document": (objects(GOOD) * 2, []),
     "array at the top": (b'[{"Key": "k"}]', []),
+    "members of the request by position": (b'[[{"Key": "k"}], null, null, null]', []),
+    "members of an entry by position": (b'{"Objects": [["k", null, null, null, null, null, null]]}', []),
+    "key alone by position": (objects(["k"]), []),
+    "an entry by position behind a good one": (objects(GOOD, ["k"]), ["1"]),
     "null": (b"null", []),
     "bad UTF-8": (b'{"Objects": [{"Key": "\xff"}]}', []),
     "UTF-16": (objects(GOOD).decode().encode("utf-16"), []),
@@ -143,6 +148,7 @@ def test_a_body_over_the_limit_is_refused_unread(gateway: Gateway) -> None:
     assert_refused(exchange(gateway.s3, request.raw())[0], 400, "EntityTooLarge", "16777216")
 
 
+GOOD_SHA256 = hashlib.sha256(document([GOOD])).hexdigest()
 CRC_TRAILER = {"x-amz-trailer": "x-amz-checksum-crc32"}
 
 
@@ -160,6 +166,28 @@ def with_hash(payload_hash: str) -> Make:
 def with_headers(**headers: str) -> Make:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda target: batch_request(target, BUCKET, document([GOOD]), named)
+
+
+def with_unsigned_content_types(*values: str) -> Make:
+    """Content-Type need not be signed, so anyone on the way can add one."""
+
+    def make(target: Target) -> Request:
+        request = sign(target, "POST", f"/{BUCKET}?batch-get", {}, document([GOOD]))
+        request.headers += [("Content-Type", value) for value in values]
+        return request
+
+    return make
+
+
+def presigned_with_hash_in_query(payload_hash: str, header: bool) -> Make:
+    """The hash is where only a query's signature covers it; with `header` it is sent as well, but not signed as one."""
+
+    def make(target: Target) -> Request:
+        path = f"/{BUCKET}?batch-get=&X-Amz-Content-Sha256={payload_hash}"
+        request = presign(target, "POST", path, {}, document([GOOD]), payload_hash)
+        return request.set("x-amz-content-sha256", payload_hash) if header else request
+
+    return make
 
 
 def presigned_batch(headers: dict[str, str], signed_hash: str) -> Make:
@@ -180,6 +208,24 @@ BAD_HEADS: dict[str, tuple[Make, int, str, list[str]]] = {
     ),
     "content type": (with_headers(Content_Type="text/plain"), 415, "UnsupportedMediaType", []),
     "content type XML": (with_headers(Content_Type="application/xml"), 415, "UnsupportedMediaType", []),
+    "content type JSON, then text": (
+        with_unsigned_content_types("application/json", "text/plain"), 415, "UnsupportedMediaType", [],
+    ),
+    "content type text, then JSON": (
+        with_unsigned_content_types("text/plain", "application/json"), 415, "UnsupportedMediaType", [],
+    ),
+    "content type JSON twice": (
+        with_unsigned_content_types("application/json", "application/json"), 415, "UnsupportedMediaType", [],
+    ),
+    "presigned, UNSIGNED-PAYLOAD in the query": (
+        presigned_with_hash_in_query("UNSIGNED-PAYLOAD", False), 403, "AccessDenied", ["x-amz-content-sha256"],
+    ),
+    "presigned, hash in the query only": (
+        presigned_with_hash_in_query(GOOD_SHA256, False), 403, "AccessDenied", ["x-amz-content-sha256"],
+    ),
+    "presigned, hash in the query and an unsigned header": (
+        presigned_with_hash_in_query(GOOD_SHA256, True), 403, "AccessDenied", ["x-amz-content-sha256"],
+    ),
     "accept": (with_headers(Accept="application/zip"), 406, "NotAcceptable", []),
     "accept with q=0": (with_headers(Accept="multipart/mixed;q=0"), 406, "NotAcceptable", []),
     "acl": (with_headers(x_amz_acl="private"), 400, "InvalidArgument", ["x-amz-acl"]),
@@ -209,19 +255,6 @@ def test_missing_content_length(gateway: Gateway, chunked: bool) -> None:
         request.set("Transfer-Encoding", "chunked")
         request.body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     assert_refused(exchange(gateway.s3, request.raw())[0], 411, "MissingContentLength")
-
-
-def exchange(target: Target, *requests: bytes) -> list[Answer]:
-    """Sends requests one by one over one connection; an answer is missing where the connection was closed cleanly."""
-    answers = []
-    with socket.create_connection(target.address, timeout=20) as sock, sock.makefile("rb") as stream:
-        for raw in requests:
-            sock.sendall(raw)
-            answers.append(read_answer(stream))
-            if (answers[-1].get("connection") or "").lower() == "close":
-                assert stream.read() == b""
-                break
-    return answers
 
 
 KEPT = {

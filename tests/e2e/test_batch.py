@@ -4,6 +4,7 @@ above all that a part is exactly what the lone GET is, asked through the gateway
 import hashlib
 import json
 import random
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from support.batch import Batch, Entry, Part, batch_get, batch_request, comparable_headers, document, read_batch
 from support.gateway import DOMAIN, FULL, LIMITED, NOTHING, READ_ONLY, Gateway
+from support.rawsocket import read_chunks, read_head
 from support.store import Credentials, Target
 from support.wire import Answer, call, object_path, presign, send, send_http2, sign
 
@@ -384,3 +386,19 @@ def test_policy_is_asked_entry_by_entry(gateway: Gateway, store: Target, corpus:
     assert batch.parts[0].body == b"yours"
     assert {part.status for part in batch_get(gateway.as_identity(NOTHING), None, entries).parts} == {403}
     assert batch_get(gateway.as_identity(READ_ONLY), MAIN, ["small/000"]).parts[0].body == corpus[MAIN, "small/000"]
+
+
+def test_a_large_answer_is_written_in_large_chunks(gateway: Gateway, store: Target) -> None:
+    """Small parts share a chunk: one for each would cost both sides a write, a read and a wake-up."""
+    body = bytes(range(256)) * 40
+    assert call(store, "PUT", f"/{MAIN}/chunked", {}, body).status == 200
+    count = 2000
+    with socket.create_connection(gateway.s3.address, timeout=30) as sock, sock.makefile("rb") as stream:
+        sock.sendall(batch_request(gateway.s3, MAIN, document(["chunked"] * count)).raw())
+        status, headers = read_head(stream)
+        chunks = list(read_chunks(stream))
+    small = [len(chunk) for chunk in chunks if len(chunk) < 64 << 10]
+    assert len(small) <= len(chunks) // 10, f"{len(small)} of {len(chunks)} chunks are small: {small[:20]}"
+    assert len(chunks) <= count * len(body) / (64 << 10) * 1.1
+    batch = read_batch(Answer(status, headers, b"".join(chunks)))
+    assert [part.body for part in batch.parts] == [body] * count

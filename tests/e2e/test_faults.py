@@ -5,20 +5,32 @@ Each test asks for its own key (`FAULT/name of the test`), so that what happens 
 """
 
 import io
+import itertools
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support.batch import Broken, Entry, Part, batch_get, batch_request, document, read_batch, read_parts
-from support.faulty import BACKEND_SECRET, LARGE, SMALL, FaultyBackend, body_of
+from support.faulty import (
+    BACKEND_SECRET,
+    COMPLETED,
+    DECLARATION,
+    LARGE,
+    SMALL,
+    WAITING_SECONDS,
+    FaultyBackend,
+    body_of,
+)
 from support.gateway import Backend, Gateway
 from support.process import wait_for
-from support.rawsocket import read_head
+from support.rawsocket import read_chunks, read_head
 from support.store import Credentials, Target
-from support.wire import Answer, call, object_path, send, send_http2
+from support.wire import Answer, call, object_path, send, send_http2, sign
 
 BUCKET = "faulty-bucket"
 ENTRY_DEADLINE_SECONDS = 2.0
@@ -304,3 +316,95 @@ def test_a_batch_of_many_faults_keeps_its_order(faulty: Gateway) -> None:
         else:
             assert (part.status, part.body) == (200, body_of(key, LARGE if fault == "cut-large" else SMALL)), key
     assert batch.summary is not None and batch.summary["Failed"] == 20
+
+
+# Answers whose end cannot be seen
+
+
+@pytest.mark.parametrize(
+    "fault", ["http10-until-close", "http10-cut", "until-close", "until-close-cut", "until-close-empty"]
+)
+def test_an_answer_without_length_or_chunks_is_never_passed_on_as_whole(faulty: Gateway, fault: str) -> None:
+    """It ends where the connection does, so a cut one looks whole: a client must not be told that it is."""
+    lone = call(faulty.s3, "GET", object_path(BUCKET, f"{fault}/lone"))
+    assert (lone.status, lone.xml("Code")) == (502, "BadGateway"), lone
+    ranged = call(faulty.s3, "GET", object_path(BUCKET, f"{fault}/ranged"), {"Range": "bytes=0-9"})
+    assert (ranged.status, ranged.xml("Code")) == (502, "BadGateway"), ranged
+    part = surrounded(faulty, f"{fault}/part")
+    assert (part.status, part.code) == (502, "BadGateway"), part
+
+
+# White space that keeps a client waiting
+
+
+HELD_BACK = pytest.mark.xfail(
+    strict=True, reason="up to nine bytes are held back, even if no <Location> can begin in them"
+)
+
+
+@pytest.mark.parametrize("fault", ["completes-slowly", pytest.param("completes-slowly-blank", marks=HELD_BACK)])
+def test_a_slow_completion_keeps_its_client_from_giving_up(faulty: Gateway, fault: str) -> None:
+    """White space is passed on as it comes, and the address in the outcome is still the gateway's."""
+    path = object_path(BUCKET, f"{fault}/upload")
+    request = sign(faulty.s3, "POST", f"{path}?uploadId=u", {}, b"<CompleteMultipartUpload/>")
+    with socket.create_connection(faulty.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
+        started = time.monotonic()
+        sock.sendall(request.raw())
+        status, headers = read_head(stream)
+        chunks = [(time.monotonic() - started, chunk) for chunk in read_chunks(stream)]
+    assert status == 200 and ("content-length" not in {name.lower() for name, _ in headers})
+    first_after = chunks[0][0]
+    assert first_after < WAITING_SECONDS / 4, f"the first byte came after {first_after:.2f} s"
+    pauses = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(chunks)]
+    assert max(pauses) < WAITING_SECONDS / 2, f"the longest silence was {max(pauses):.2f} s"
+    body = b"".join(chunk for _, chunk in chunks)
+    expected = COMPLETED.replace(b"http://10.9.8.7/b/k", (faulty.s3.endpoint + path).encode())
+    assert body.endswith(expected) and not body.removesuffix(expected).removeprefix(DECLARATION).strip()
+
+
+# A store that does not know us
+
+
+@pytest.fixture(scope="module")
+def distrusted(start_gateway: Callable[..., Gateway], backend: FaultyBackend, store: Target) -> Gateway:
+    """A gateway whose own credentials no backend accepts."""
+    wrong_secret = Credentials(store.credentials.access_key, "not-the-secret-of-the-gateway")
+    stranger = Credentials("UNKNOWN-AT-THE-STORE", "secret-of-an-unknown-key")
+    backends = [
+        Backend("wrong-secret", "wrong-secret-*", store.with_credentials(wrong_secret)),
+        Backend("unknown-key", "unknown-key-*", store.with_credentials(stranger)),
+        Backend("talkative", "talkative-*", Target(backend.endpoint, stranger)),
+    ]
+    return start_gateway(backends, name="distrusted")
+
+
+@pytest.mark.parametrize("name", ["wrong-secret", "unknown-key", "talkative"])
+def test_a_store_that_refuses_our_credentials_is_a_bad_gateway(distrusted: Gateway, store: Target, name: str) -> None:
+    """The client can do nothing about it and learns nothing of our keys; the operator learns which backend it is."""
+    path = object_path(f"{name}-bucket", "403-signature/k")
+
+    def warned(times: int) -> bool:
+        lines = distrusted.process.stderr().splitlines()
+        return sum("WARN" in line and re.search(rf'backend="?{name}\b', line) is not None for line in lines) == times
+
+    for times, (method, body) in enumerate((("GET", b""), ("PUT", b"x"), ("DELETE", b"")), 1):
+        answer = call(distrusted.s3, method, path, {}, body)
+        assert (answer.status, answer.xml("Code")) == (502, "BadGateway"), answer
+        assert_says_nothing_of_us(answer.body, store)
+        wait_for("one warning for it names the backend", partial(warned, times), 5)
+    part = batch_get(distrusted.s3, f"{name}-bucket", ["403-signature/k"]).parts[0]
+    assert (part.status, part.code) == (502, "BadGateway"), part
+    assert_says_nothing_of_us(part.body, store)
+    wait_for("one warning for it names the backend", partial(warned, 4), 5)
+    assert "secret-of-an-unknown-key" not in distrusted.process.stderr()
+
+
+def assert_says_nothing_of_us(body: bytes, store: Target) -> None:
+    for text in (
+        "StringToSign",
+        "AWSAccessKeyId",
+        BACKEND_SECRET,
+        store.credentials.access_key,
+        "UNKNOWN-AT-THE-STORE",
+    ):
+        assert text.encode() not in body, body

@@ -8,27 +8,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from support.batch import batch_get, batch_request, document, read_batch
 from support.faulty import SMALL, FaultyBackend, body_of
 from support.gateway import BINARY, FULL, LIMITED, NOTHING, READ_ONLY, Backend, Gateway, clean_environment, settings
-from support.process import wait_for
+from support.process import Process, wait_for
 from support.rawsocket import read_answer, read_head, stalled
-from support.store import Target
-from support.wire import call, sign
+from support.store import Credentials, Target
+from support.wire import Answer, call, send, sign
 
+T = TypeVar("T")
 BUCKET = "lifecycle"
 LARGE_BYTES = 16 << 20
 
 
-def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *argv: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(BINARY), *argv],
         cwd=folder,
-        env=clean_environment(),
+        env=clean_environment() if env is None else env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -89,6 +92,84 @@ class TestCommandLine:
             (tmp_path / "taken.toml").write_text(text)
             done = run(tmp_path, "serve", "--config", "taken.toml")
         assert done.returncode == 3 and address in done.stderr
+
+    def test_an_address_in_use_prints_no_keys(self, tmp_path: Path, store: Target) -> None:
+        """Those of the first identity would be of no use to anyone. The S3 port and the admin port alike."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for listen, admin in ((address, "127.0.0.1:0"), ("127.0.0.1:0", address)):
+                done = run(
+                    tmp_path, *FLAGS, store.endpoint, "--listen", listen, "--admin-listen", admin, env=empty(tmp_path)
+                )
+                assert done.returncode == 3 and address in done.stderr, done
+                assert done.stdout == "" and "secret" not in done.stderr, done
+
+    def test_help_tells_of_signals_and_of_the_order_of_settings(self, tmp_path: Path) -> None:
+        done = run(tmp_path, "serve", "--help")
+        assert done.returncode == 0
+        said = " ".join(done.stdout.split())
+        for word in ("SIGTERM", "SIGINT", "second signal", "drain_deadline", "Exit codes"):
+            assert word in said, done.stdout
+        assert re.search(r"defaults, then FILE, then the environment .*BATCHGATE__.* then these flags", said), (
+            done.stdout
+        )
+
+
+FLAGS = ("serve", "--backend")
+
+
+def empty(home: Path, **variables: str) -> dict[str, str]:
+    """An environment in which no credentials can be found, but those that are given."""
+    return {"HOME": str(home), "AWS_EC2_METADATA_DISABLED": "true", **variables}
+
+
+@pytest.fixture
+def with_flags(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> Iterator[Callable[..., tuple[Process, Target]]]:
+    """Starts `serve --backend URL` without a settings file; gives it and how its first identity speaks to it."""
+    started: list[Process] = []
+
+    def start(url: str, env: dict[str, str]) -> tuple[Process, Target]:
+        ports = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        process = Process("flags", [str(BINARY), *FLAGS, url, *ports], tmp_path, env)
+        started.append(process)
+        process.wait_until_ready(lambda: "listening admin" in process.stdout(), 10)
+        pair = re.search(r"^identity access_key=(\S+) secret_key=(\S+)$", process.stdout(), re.M)
+        endpoint = re.search(r"^listening s3 (\S+)$", process.stdout(), re.M)
+        assert pair and endpoint, process.stdout()
+        return process, Target(endpoint[1], Credentials(pair[1], pair[2]))
+
+    yield start
+    for process in started:
+        assert process.stop(10) == 0, process.stderr()[-2000:]
+
+
+def test_a_machine_without_credentials_is_told_so(
+    with_flags: Callable[..., tuple[Process, Target]], store: Target, tmp_path: Path
+) -> None:
+    """The store is there; what is missing is named, not taken for a store that is away."""
+    _, s3 = with_flags(store.endpoint, empty(tmp_path, BATCHGATE__BATCH__ENTRY_DEADLINE="2s"))
+    for method, body in (("GET", b""), ("PUT", b"x")):
+        answer = within(20, partial(call, s3, method, f"/{BUCKET}/k", {}, body))
+        assert (answer.status, answer.xml("Code")) == (503, "ServiceUnavailable"), answer
+        message = answer.xml("Message") or ""
+        assert "credentials" in message and "reached" not in message, message
+    # An entry is tried until its deadline, since credentials may yet come.
+    part = within(10, lambda: batch_get(s3, BUCKET, ["k"])).parts[0]
+    assert (part.status, part.code) in ((503, "ServiceUnavailable"), (504, "GatewayTimeout")), part
+    assert b"reached" not in part.body, part
+    assert call(store, "GET", f"/{BUCKET}/k").body == b"value"
+
+
+@pytest.mark.parametrize("slashes", ["", "/"])
+def test_a_backend_by_its_flag_with_or_without_a_slash(
+    with_flags: Callable[..., tuple[Process, Target]], store: Target, tmp_path: Path, slashes: str
+) -> None:
+    pair = {"AWS_ACCESS_KEY_ID": store.credentials.access_key, "AWS_SECRET_ACCESS_KEY": store.credentials.secret_key}
+    _, s3 = with_flags(store.endpoint + slashes, empty(tmp_path, **pair))
+    assert call(s3, "GET", f"/{BUCKET}/k").body == b"value"
+    assert batch_get(s3, BUCKET, ["k"]).parts[0].body == b"value"
 
 
 def assert_no_secrets(text: str, store: Target) -> None:
@@ -245,14 +326,81 @@ def test_stalled_readers_stop_nobody(narrow: Gateway) -> None:
     assert narrow.stop() == 0
 
 
-def within(seconds: float, action: Callable[[], object]) -> None:
+# Admission
+
+
+def test_one_request_too_many_is_asked_to_come_back(start_gateway: Callable[..., Gateway]) -> None:
+    """Plain ones and batches count alike, and once one has ended the next is answered."""
+    server = FaultyBackend()
+    full = start_gateway([Backend("slow", "*", Target(server.endpoint, FULL))], name="full", server="requests_max = 2")
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        for raw in (
+            sign(full.s3, "GET", f"/{BUCKET}/drip/a").raw(),
+            batch_request(full.s3, BUCKET, document(["drip/b"])).raw(),
+        ):
+            sock = stack.enter_context(socket.create_connection(full.s3.address, timeout=20))
+            sock.sendall(raw)
+            assert read_head(stack.enter_context(sock.makefile("rb")))[0] == 200
+        for request in (
+            sign(full.s3, "GET", f"/{BUCKET}/fine/c"),
+            batch_request(full.s3, BUCKET, document(["fine/d"])),
+        ):
+            assert_slow_down(send(full.s3, request))
+        assert full.metric("batchgate_edge_requests_in_flight") == 2
+        assert full.metric("batchgate_edge_refused_total") == 2
+        wait_for("the two have ended", lambda: full.metric("batchgate_edge_requests_in_flight") == 0, 10)
+        assert call(full.s3, "GET", f"/{BUCKET}/fine/c").body == body_of("fine/c", SMALL)
+        assert_all_released(full)
+    assert full.stop() == 0
+
+
+def assert_slow_down(answer: Answer) -> None:
+    assert (answer.status, answer.xml("Code")) == (503, "SlowDown"), answer
+    assert re.fullmatch(r"[1-9]\d*", answer.get("retry-after") or ""), answer.headers
+    assert answer.get("x-amz-request-id") == answer.xml("RequestId")
+
+
+def test_batches_beyond_the_memory_are_refused_and_it_all_comes_back(
+    start_gateway: Callable[..., Gateway], store: Target
+) -> None:
+    """A quarter of 4 MiB holds the heads of fifteen small batches; readers that stall keep theirs."""
+    tight = start_gateway(
+        [Backend("store", "*", store)],
+        '[batch]\nbody_bytes_max = "256KiB"\nentry_bytes = "64KiB"\nwindow_bytes = "512KiB"\n',
+        "tight",
+        'memory_bytes_max = "4MiB"\nchunk_bytes_max = "1MiB"',
+    )
+    request = batch_request(tight.s3, BUCKET, document([f"large-{i}" for i in range(4)]))
+    readers: list[socket.socket] = []
+    try:
+        for _ in range(15):
+            readers.append(stalled(tight.s3, request))
+        wait_for("they are admitted", lambda: tight.metric("batchgate_batch_in_flight") == 15, 20)
+        for entries in (["k"], ["k"] * 100):
+            assert_slow_down(send(tight.s3, batch_request(tight.s3, BUCKET, document(entries))))
+        assert tight.metric("batchgate_batch_in_flight") == 15, "nobody was broken off for it before its time"
+        assert tight.metric("batchgate_memory_reserved_bytes") <= 4 << 20
+        assert call(tight.s3, "GET", f"/{BUCKET}/k").body == b"value", "plain requests go on"
+        # One that reads on to its end makes room for another.
+        with readers.pop().makefile("rb") as stream:
+            assert {part.status for part in read_batch(read_answer(stream)).parts} == {200}
+        wait_for("its head is free", lambda: tight.metric("batchgate_batch_in_flight") == 14, 10)
+        assert batch_get(tight.s3, BUCKET, ["k"]).parts[0].body == b"value"
+    finally:
+        for reader in readers:
+            reader.close()
+    assert_all_released(tight)
+    assert tight.stop() == 0
+
+
+def within(seconds: float, action: Callable[[], T]) -> T:
     """Runs the action in a thread, so that a hang is a failure and not a hang."""
-    outcome: list[BaseException | None] = []
+    outcome: list[T | BaseException] = []
 
     def guarded() -> None:
         try:
-            action()
-            outcome.append(None)
+            outcome.append(action())
         except BaseException as error:  # noqa: BLE001 - handed to the test below
             outcome.append(error)
 
@@ -260,5 +408,6 @@ def within(seconds: float, action: Callable[[], object]) -> None:
     thread.start()
     thread.join(seconds)
     assert outcome, f"not done within {seconds} s"
-    if outcome[0] is not None:
+    if isinstance(outcome[0], BaseException):
         raise outcome[0]
+    return outcome[0]

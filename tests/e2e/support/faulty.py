@@ -138,6 +138,49 @@ def _chunked(size: int) -> Fault:
     return fault
 
 
+def _until_close(version: str, sent: int) -> Fault:
+    """An answer with neither length nor chunks, of which `sent` bytes come: whole or cut, it looks the same."""
+
+    def fault(seen: Seen) -> None:
+        body = body_of(seen.key, SMALL)[:sent]
+        seen.sock.sendall(f'{version} 200 OK\r\netag: "u"\r\nconnection: close\r\n\r\n'.encode() + body)
+        raise ConnectionAbortedError
+
+    return fault
+
+
+DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+COMPLETED = b"<CompleteMultipartUploadResult><Location>http://10.9.8.7/b/k</Location></CompleteMultipartUploadResult>"
+WAITING_SECONDS = 2.0
+
+
+def _completes_slowly(first: bytes) -> Fault:
+    """An upload that is completed at length: `first`, white space for as long as it takes, then the outcome."""
+
+    def fault(seen: Seen) -> None:
+        def chunk(data: bytes) -> None:
+            seen.sock.sendall(b"%x\r\n%s\r\n" % (len(data), data))
+
+        seen.sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ntransfer-encoding: chunked\r\n\r\n")
+        chunk(first)
+        for _ in range(10):
+            time.sleep(WAITING_SECONDS / 10)
+            chunk(b" ")
+        chunk(COMPLETED)
+        seen.sock.sendall(b"0\r\n\r\n")
+
+    return fault
+
+
+def _refuses_our_signature(seen: Seen) -> None:
+    """What S3 says to a wrong signature, with all that it says of whoever signed."""
+    text = (
+        f"<Error><Code>SignatureDoesNotMatch</Code><Message>{BACKEND_SECRET}</Message>"
+        f"<AWSAccessKeyId>{BACKEND_SECRET}</AWSAccessKeyId><StringToSign>{BACKEND_SECRET}</StringToSign></Error>"
+    )
+    seen.send(403, {"content-type": "application/xml"}, text.encode())
+
+
 def _hostile(seen: Seen) -> None:
     """Headers that must not reach the part, and one that must."""
     body = body_of(seen.key, SMALL)
@@ -157,6 +200,13 @@ FAULTS: dict[str, Fault] = {
     "hostile-headers": _hostile,
     "no-length-small": _chunked(SMALL),
     "no-length-large": _chunked(LARGE),
+    "http10-until-close": _until_close("HTTP/1.0", SMALL),
+    "http10-cut": _until_close("HTTP/1.0", SMALL // 2),
+    "until-close": _until_close("HTTP/1.1", SMALL),
+    "until-close-cut": _until_close("HTTP/1.1", SMALL // 2),
+    "until-close-empty": _until_close("HTTP/1.1", 0),
+    "completes-slowly": _completes_slowly(DECLARATION),
+    "completes-slowly-blank": _completes_slowly(b" "),
     # Bodies that break off.
     "cut-small": _cut(SMALL, SMALL // 2),
     "cut-small-changed": _cut(SMALL, SMALL // 2, changes=True),
@@ -193,6 +243,7 @@ FAULTS: dict[str, Fault] = {
     "404-html": lambda s: s.send(404, {"content-type": "text/html"}, f"<p>{BACKEND_SECRET}".encode()),
     "404-empty": lambda s: s.send(404, {}),
     "404-delete-marker": lambda s: s.send(404, {"x-amz-delete-marker": "true", "x-amz-version-id": "v7"}),
+    "403-signature": _refuses_our_signature,
     "403-own-code": lambda s: s.error(403, "InvalidObjectState"),
 }
 

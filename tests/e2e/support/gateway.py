@@ -39,11 +39,12 @@ class Backend:
     extra: str = ""
 
 
-def settings(backends: list[Backend], sections: str = "") -> str:
-    """A whole settings file with the four identities; `sections` is more TOML, such as `[batch]`."""
+def settings(backends: list[Backend], sections: str = "", server: str = "") -> str:
+    """A whole settings file with the four identities. `sections` is more TOML, such as `[batch]`; `server` is lines for
+    `[server]`."""
     out = [
         "[server]", 'listen = ["127.0.0.1:0"]', 'region = "us-east-1"', f'domains = ["{DOMAIN}"]',
-        "[admin]", 'listen = "127.0.0.1:0"',
+        server, "[admin]", 'listen = "127.0.0.1:0"',
     ]  # fmt: skip
     for backend in backends:
         pair = backend.target.credentials

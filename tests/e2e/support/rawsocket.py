@@ -2,6 +2,7 @@
 
 import re
 import socket
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from support.store import Target
@@ -23,11 +24,11 @@ def read_head(stream: BinaryIO) -> tuple[int, Headers]:
     return int(status[1]), headers
 
 
-def read_answer(stream: BinaryIO) -> Answer:
+def read_answer(stream: BinaryIO, method: str = "GET") -> Answer:
     """The next whole answer. `broken` is set if the message ends before its end."""
     status, headers = read_head(stream)
     answer = Answer(status, headers, b"")
-    if status in (204, 304):
+    if status in (204, 304) or method == "HEAD":
         return answer
     if (answer.get("transfer-encoding") or "").lower() == "chunked":
         answer.body, answer.broken = _read_chunks(stream)
@@ -37,6 +38,28 @@ def read_answer(stream: BinaryIO) -> Answer:
     else:
         answer.body = stream.read()
     return answer
+
+
+def exchange(target: Target, *requests: bytes) -> list[Answer]:
+    """Sends requests one by one over one connection; an answer is missing where the connection was closed cleanly."""
+    answers = []
+    with socket.create_connection(target.address, timeout=20) as sock, sock.makefile("rb") as stream:
+        for raw in requests:
+            sock.sendall(raw)
+            answers.append(read_answer(stream, raw.split(b" ", 1)[0].decode()))
+            if (answers[-1].get("connection") or "").lower() == "close":
+                assert stream.read() == b""
+                break
+    return answers
+
+
+def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """An answer's chunks as they come, without the last, empty one; the head has been read."""
+    while size := int(stream.readline(), 16):
+        chunk = stream.read(size)
+        assert len(chunk) == size and stream.readline() == b"\r\n"
+        yield chunk
+    assert stream.readline() == b"\r\n"
 
 
 def _read_chunks(stream: BinaryIO) -> tuple[bytes, str | None]:
