@@ -75,6 +75,8 @@ pub enum Failure {
     },
     /// It answered something that no right store would.
     Lying,
+    /// There is nothing to sign a request with, so none was sent.
+    NoCredentials,
     /// The deadline passed without any answer.
     DeadlinePassed,
     /// The object is not what the read began with, or nothing pins it: the read cannot go on, but may begin anew.

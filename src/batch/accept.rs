@@ -8,6 +8,8 @@ use crate::error::{Error, Kind, Result};
 
 /// Headers that apply to every entry and go along with each read.
 pub const ENTRY_HEADERS: &[&str] = &[
+    "traceparent",
+    "tracestate",
     "x-amz-checksum-mode",
     "x-amz-expected-bucket-owner",
     "x-amz-request-payer",

@@ -50,8 +50,10 @@ impl Relocated {
     fn release(&mut self) -> Result<Bytes, BoxError> {
         let Some(element) = &self.element else { return Ok(self.held.split().freeze()) };
         let Some(open) = find(&self.held, LOCATION_OPEN) else {
-            let keep = if self.ended { 0 } else { LOCATION_OPEN.len() - 1 };
-            let safe = self.held.len().saturating_sub(keep);
+            // Only what may be the beginning of the element has to wait for the rest of it.
+            let begins = |length: &usize| !self.ended && self.held.ends_with(&LOCATION_OPEN[..*length]);
+            let keep = (1..LOCATION_OPEN.len()).rev().find(begins).unwrap_or(0);
+            let safe = self.held.len() - keep;
             return Ok(self.held.split_to(safe).freeze());
         };
         match find(&self.held[open..], LOCATION_CLOSE) {

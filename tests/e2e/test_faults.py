@@ -337,12 +337,7 @@ def test_an_answer_without_length_or_chunks_is_never_passed_on_as_whole(faulty: 
 # White space that keeps a client waiting
 
 
-HELD_BACK = pytest.mark.xfail(
-    strict=True, reason="up to nine bytes are held back, even if no <Location> can begin in them"
-)
-
-
-@pytest.mark.parametrize("fault", ["completes-slowly", pytest.param("completes-slowly-blank", marks=HELD_BACK)])
+@pytest.mark.parametrize("fault", ["completes-slowly", "completes-slowly-blank"])
 def test_a_slow_completion_keeps_its_client_from_giving_up(faulty: Gateway, fault: str) -> None:
     """White space is passed on as it comes, and the address in the outcome is still the gateway's."""
     path = object_path(BUCKET, f"{fault}/upload")

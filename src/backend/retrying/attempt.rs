@@ -36,6 +36,7 @@ impl Read {
                 tracing::warn!(backend = backend.name, %error, "answer is not http");
                 return Err(Failure::Lying);
             }
+            Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::NoCredentials => return Err(Failure::NoCredentials),
             Ran::Done(Attempt::Err(error)) => {
                 tracing::debug!(backend = backend.name, %error, "attempt failed");
                 drop(permit);
