@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -166,6 +167,18 @@ impl Limiter {
             self.metrics.permits_limit.set(state.limit.floor());
             drop(state);
             self.dispatch();
+        }
+    }
+
+    /// Takes note of the status of a plain request's answer. Without its code a 503 is not known to ask for pace.
+    pub fn judge(self: &Arc<Self>, status: StatusCode) {
+        match status.as_u16() {
+            429 => self.slow_down(),
+            500 | 502 | 503 | 504 => self.failed(),
+            _ => {
+                self.answered();
+                self.progress();
+            }
         }
     }
 

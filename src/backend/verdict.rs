@@ -6,6 +6,7 @@ use std::ops::Range;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::ReadAsk;
+use super::s3::asks_for_pace;
 use crate::types::{ByteRange, ContentRange, strong_etag};
 
 /// What to do with an answer.
@@ -42,10 +43,6 @@ pub fn judge(ask: &ReadAsk, status: StatusCode, headers: &HeaderMap, code: Optio
         400..=599 => Verdict::Refused,
         _ => Verdict::Lying("a status that no GetObject has"),
     }
-}
-
-fn asks_for_pace(code: &str) -> bool {
-    matches!(code, "SlowDown" | "RequestLimitExceeded") || code.starts_with("Throttling")
 }
 
 fn length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {

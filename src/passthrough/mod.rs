@@ -172,19 +172,8 @@ impl Passthrough {
             return Err(failure.into());
         }
         let response = answer.map_err(|error| no_answer(error, &ask.head.method))?;
-        self.judge(&response, backend);
+        backend.limiter.judge(response.status());
         Ok(response.map(|body| self.permitted(body, backend, permit)))
-    }
-
-    fn judge(&self, response: &Response<Body>, backend: &Backend) {
-        match response.status().as_u16() {
-            // Without the body's code a 503 is not known to be a plea; a 429 always is.
-            429 => backend.limiter.slow_down(),
-            _ => {
-                backend.limiter.answered();
-                backend.limiter.progress();
-            }
-        }
     }
 
     fn permitted(&self, body: Body, backend: &Arc<Backend>, permit: Option<Permit>) -> Body {
@@ -205,8 +194,8 @@ impl Passthrough {
             );
             return Err(Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed"));
         }
-        if matches!(status.as_u16(), 400 | 403) {
-            response = refused_for_us(response, &route.backend).await?;
+        if matches!(status.as_u16(), 400 | 403 | 503) {
+            response = read_refusal(response, &route.backend).await?;
         }
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
@@ -259,8 +248,9 @@ impl Passthrough {
     }
 }
 
-/// An error as it came, unless it is about the signature: the store then means ours, of which a client need not know more.
-async fn refused_for_us(response: Response<Body>, backend: &Backend) -> Result<Response<Body>> {
+/// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
+/// gateway's, of which a client need not know more. One that asks for pace is heeded.
+async fn read_refusal(response: Response<Body>, backend: &Backend) -> Result<Response<Body>> {
     let (head, mut body) = response.into_parts();
     let mut seen = BytesMut::new();
     let mut ended = false;
@@ -270,9 +260,13 @@ async fn refused_for_us(response: Response<Body>, backend: &Backend) -> Result<R
             None => ended = true,
         }
     }
-    if let Some(code) = s3::error_code(&seen).filter(|code| s3::is_about_our_signature(code)) {
+    let code = s3::error_code(&seen);
+    if let Some(code) = code.as_deref().filter(|code| s3::is_about_our_signature(code)) {
         tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
         return Err(Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"));
+    }
+    if head.status == StatusCode::SERVICE_UNAVAILABLE && code.as_deref().is_some_and(s3::asks_for_pace) {
+        backend.limiter.slow_down();
     }
     let first = (!seen.is_empty()).then(|| seen.freeze());
     Ok(Response::from_parts(head, upload::resumed(first, body)))

@@ -403,3 +403,21 @@ def assert_says_nothing_of_us(body: bytes, store: Target) -> None:
         "UNKNOWN-AT-THE-STORE",
     ):
         assert text.encode() not in body, body
+
+
+def test_the_limit_halves_on_slow_down_and_not_on_other_failures(
+    start_gateway: Callable[..., Gateway], backend: FaultyBackend
+) -> None:
+    """Alone and in a batch: a plea for pace is heeded, any other 503 is a failure and says nothing of pace."""
+    target = Target(backend.endpoint, Credentials("BACKENDKEY", "secret-of-the-backend"))
+    paced = start_gateway([Backend("paced", "faulty-*", target, "concurrency = 64")], SECTIONS, "paced")
+    limit = partial(paced.metric, "batchgate_backend_permits_limit")
+    assert limit() == 64
+    assert call(paced.s3, "GET", f"/{BUCKET}/503-always/pace").status == 503
+    assert limit() == 64
+    lone = call(paced.s3, "GET", f"/{BUCKET}/slow-down-burst/pace-alone")
+    assert (lone.status, lone.xml("Code"), limit()) == (503, "SlowDown", 32)
+    time.sleep(0.6)  # A burst halves it once.
+    part = batch_get(paced.s3, BUCKET, ["slow-down-burst/pace-batch"]).parts[0]
+    assert (part.status, part.body) == (200, body_of("slow-down-burst/pace-batch", SMALL))
+    assert 16 <= limit() < 32

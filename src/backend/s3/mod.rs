@@ -118,6 +118,11 @@ fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     !framed && !http_body::Body::is_end_stream(response.body())
 }
 
+/// Whether an S3 error code asks for fewer requests, rather than tell of a failure.
+pub fn asks_for_pace(code: &str) -> bool {
+    matches!(code, "SlowDown" | "RequestLimitExceeded") || code.starts_with("Throttling")
+}
+
 /// Whether an S3 error code is about the signature of a request, that is, about ours.
 pub fn is_about_our_signature(code: &str) -> bool {
     matches!(
