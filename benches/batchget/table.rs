@@ -101,7 +101,8 @@ impl Table {
             let cells = figures.iter().map(|cell| cell.as_ref().map_or_else(|| "-".to_owned(), Samples::to_text));
             grid.push(std::iter::once(what.clone()).chain(cells).collect());
         }
-        let mut text = format!("{}: {}\n", self.name, self.about);
+        let rounds = self.rows.iter().flat_map(|(_, figures)| figures).flatten().map(|f| f.0.len()).max().unwrap_or(0);
+        let mut text = format!("{}: {}; median (lowest - highest) of {rounds}\n", self.name, self.about);
         text += &aligned(&grid);
         let goals: Vec<_> = self
             .goals
