@@ -104,13 +104,20 @@ impl Limiter {
         Arc::new(Self { config, metrics, state: Mutex::new(state) })
     }
 
+    /// A permit, if there is room and nobody of the lane waits.
+    pub fn try_acquire(self: &Arc<Self>, lane: Lane) -> Option<Permit> {
+        let mut state = self.lock();
+        let free = !state.waiting.contains_key(&lane) && self.has_room(&state, lane);
+        free.then(|| self.take(&mut state, lane))
+    }
+
     /// Waits for a permit. `place` orders the waiters of one lane; dropping the future gives up the turn.
     pub async fn acquire(self: &Arc<Self>, lane: Lane, place: u32) -> Permit {
+        if let Some(permit) = self.try_acquire(lane) {
+            return permit;
+        }
         let (mut turn, ticket) = {
             let mut state = self.lock();
-            if !state.waiting.contains_key(&lane) && self.has_room(&state, lane) {
-                return self.take(&mut state, lane);
-            }
             state.ticket += 1;
             let ticket = (place, state.ticket);
             let (sender, receiver) = oneshot::channel();

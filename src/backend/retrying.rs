@@ -89,7 +89,7 @@ pub struct Read {
     config: RetryConfig,
     lane: Lane,
     place: u32,
-    ask: ReadAsk,
+    ask: Arc<ReadAsk>,
     stats: Arc<ReadStats>,
     asked_at: Instant,
     clock: Clock,
@@ -123,7 +123,7 @@ impl Read {
             config,
             lane,
             place,
-            ask,
+            ask: Arc::new(ask),
             stats,
             asked_at,
             clock,
@@ -152,7 +152,7 @@ impl Read {
             return Err(self.out_of_time());
         }
         loop {
-            let ask = self.ask.clone();
+            let ask = Arc::clone(&self.ask);
             let Some((head, body, permit)) = self.attempt(&ask).await? else { continue };
             let (status, headers) = (head.status, head.headers);
             return Ok(match head.verdict {

@@ -185,8 +185,12 @@ impl Loop {
                 Event::Sent => self.forget_stall(),
                 Event::Ended => return self.closed_as.expect("End is sent after the closing delimiter"),
                 Event::Done(done) => self.take(done),
-                Event::Next((read, Ok(Some(bytes)))) => {
-                    self.out.extend_from_slice(&bytes);
+                Event::Next((mut read, Ok(Some(mut bytes)))) => {
+                    let rest = bytes.split_off(bytes.len().min(CHUNK_BYTES.saturating_sub(self.out.len())));
+                    self.extend(&bytes);
+                    if !rest.is_empty() {
+                        read.unread(rest);
+                    }
                     self.writing = Writing::Streaming(Some(read));
                 }
                 Event::Next((_, Ok(None))) => self.writing = Writing::Between,

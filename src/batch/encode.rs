@@ -38,6 +38,8 @@ const DROPPED_PREFIXES: &[&str] = &["batch-", "proxy-"];
 pub struct Multipart {
     boundary: String,
     request_id: RequestId,
+    /// What ends the `content-id` of each part.
+    id_tail: String,
     begun: bool,
 }
 
@@ -57,7 +59,12 @@ pub struct PartName<'a> {
 impl Multipart {
     /// An encoder with a fresh boundary of 128 random bits.
     pub fn new(request_id: RequestId, random: &mut impl Rng) -> Self {
-        Self { boundary: format!("{:032x}", random.random::<u128>()), request_id, begun: false }
+        Self {
+            boundary: format!("{:032x}", random.random::<u128>()),
+            request_id,
+            id_tail: format!("@{request_id}>\r\n"),
+            begun: false,
+        }
     }
 
     /// The value of the answer's `Content-Type`.
@@ -127,7 +134,7 @@ impl Multipart {
         line(out, b"content-length", digits.format(length).as_bytes());
         out.put_slice(b"content-id: <");
         out.put_slice(digits.format(name.index.0).as_bytes());
-        out.put_slice(format!("@{}>\r\n", self.request_id).as_bytes());
+        out.put_slice(self.id_tail.as_bytes());
         line(out, b"batch-status", status.as_str().as_bytes());
         if let Some(id) = name.id {
             line(out, b"batch-id", id.as_bytes());

@@ -27,7 +27,7 @@ use crate::peer::Peer;
 
 /// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
 /// part of what a stalled reader costs.
-const BUFFER_BYTES_MAX: usize = 128 * 1024;
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// Most headers of a request, for the sake of objects with much user metadata.
 const HEADERS_MAX: usize = 256;

@@ -19,7 +19,7 @@ use super::super::{BackendError, BackendErrorKind, Body, BoxError};
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Read buffer of a connection, and with it the longest head of an answer, in bytes.
-const READ_BUFFER_BYTES_MAX: usize = 64 * 1024;
+const READ_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Most headers of an answer. hyper's own limit of 100 is less than the short user metadata that an object may have.
 const HEADERS_MAX: usize = 256;

@@ -3,7 +3,6 @@
 //! `content-type` and every `x-amz-*` header of the request; the path is encoded once and never normalised. The day's key is
 //! derived once and kept.
 
-use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -15,6 +14,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use super::credentials::KeyPair;
+use crate::config::Secret;
 use crate::types::query_pairs;
 
 /// SHA-256 of nothing, in hex.
@@ -27,88 +27,103 @@ const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 #[derive(Debug)]
 pub struct Signer {
     region: String,
-    /// The last derived key: there is one for each day and key pair, and only the newest is ever needed.
-    day_key: Mutex<Option<DayKey>>,
+    /// What was last derived: only the newest is ever needed.
+    newest: Mutex<Option<Derived>>,
 }
 
+/// What requests of the same second by the same key pair have in common.
 #[derive(Clone, Debug)]
-struct DayKey {
-    day: String,
+struct Derived {
+    second: i64,
     pair: Arc<KeyPair>,
-    /// HMAC already keyed, so that signing only clones its state.
+    /// `20130524T000000Z`
+    stamp: HeaderValue,
+    /// `20130524/us-east-1/s3/aws4_request`
+    scope: Arc<str>,
+    /// HMAC keyed with the day's key, so that signing only clones its state.
     mac: Hmac<Sha256>,
 }
 
 impl Signer {
     /// A signer for `region`, service `s3`.
     pub fn new(region: &str) -> Self {
-        Self { region: region.to_owned(), day_key: Mutex::new(None) }
+        Self { region: region.to_owned(), newest: Mutex::new(None) }
     }
 
     /// Adds `x-amz-date`, the session token if there is one, and `authorization`. The request's `host` and
     /// `x-amz-content-sha256` must be there already.
     pub fn sign(&self, method: &Method, path: &PathAndQuery, headers: &mut HeaderMap, pair: &Arc<KeyPair>, now: SystemTime) {
-        let stamp = iso8601(now);
-        let day = &stamp[..8];
-        headers.insert("x-amz-date", text(&stamp));
+        let Derived { stamp, scope, mut mac, .. } = self.derived(pair, now);
+        headers.insert("x-amz-date", stamp.clone());
         if let Some(token) = &pair.session_token {
             headers.insert("x-amz-security-token", token.clone());
         }
         let (canonical, signed_names) = canonical_request(method, path, headers);
-        let mut to_sign = String::with_capacity(160);
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let _ = write!(to_sign, "AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{:x}", Hex(&Sha256::digest(&canonical)));
-        let mut mac = self.mac(day, pair);
-        mac.update(to_sign.as_bytes());
-        let signature = mac.finalize().into_bytes();
-        let authorization = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={signed_names},Signature={:x}",
-            pair.access_key,
-            Hex(&signature)
-        );
-        headers.insert(header::AUTHORIZATION, text(&authorization));
+        let hash = hex(&Sha256::digest(&canonical));
+        for part in [b"AWS4-HMAC-SHA256\n", stamp.as_bytes(), b"\n", scope.as_bytes(), b"\n", &hash] {
+            mac.update(part);
+        }
+        let signature = hex(&mac.finalize().into_bytes());
+        let access_key = pair.access_key.as_bytes();
+        let parts: [&[u8]; 8] = [
+            b"AWS4-HMAC-SHA256 Credential=",
+            access_key,
+            b"/",
+            scope.as_bytes(),
+            b",SignedHeaders=",
+            signed_names.as_bytes(),
+            b",Signature=",
+            &signature,
+        ];
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_bytes(&parts.concat()).expect(HEADER_SAFE));
     }
 
-    fn mac(&self, day: &str, pair: &Arc<KeyPair>) -> Hmac<Sha256> {
-        let mut kept = self.day_key.lock().expect("deriving a key does not panic");
-        if let Some(key) = kept.as_ref().filter(|key| key.day == day && Arc::ptr_eq(&key.pair, pair)) {
-            return key.mac.clone();
+    fn derived(&self, pair: &Arc<KeyPair>, now: SystemTime) -> Derived {
+        let now = OffsetDateTime::from(now);
+        let second = now.unix_timestamp();
+        let mut newest = self.newest.lock().expect("deriving a key does not panic");
+        let known = newest.as_ref().filter(|known| Arc::ptr_eq(&known.pair, pair));
+        if let Some(known) = known.filter(|known| known.second == second) {
+            return known.clone();
         }
-        let secret = format!("AWS4{}", pair.secret_key.expose());
-        let key = [day, &self.region, "s3", "aws4_request"].iter().fold(secret.into_bytes(), |key, part| {
-            let mut mac = keyed(&key);
-            mac.update(part.as_bytes());
-            mac.finalize().into_bytes().to_vec()
-        });
-        let mac = keyed(&key);
-        *kept = Some(DayKey { day: day.to_owned(), pair: Arc::clone(pair), mac: mac.clone() });
-        mac
+        let stamp = iso8601(now);
+        let scope = format!("{}/{}/s3/aws4_request", &stamp[..8], self.region);
+        let mac = match known.filter(|known| *known.scope == scope) {
+            Some(known) => known.mac.clone(),
+            None => day_key(&pair.secret_key, &scope),
+        };
+        let stamp = HeaderValue::from_str(&stamp).expect(HEADER_SAFE);
+        let derived = Derived { second, pair: Arc::clone(pair), stamp, scope: scope.into(), mac };
+        newest.insert(derived).clone()
     }
+}
+
+const HEADER_SAFE: &str = "made of header-safe characters: dates, hex and validated settings";
+
+/// HMAC keyed with what the secret and the parts of the scope, one after another, derive.
+fn day_key(secret_key: &Secret, scope: &str) -> Hmac<Sha256> {
+    let secret = format!("AWS4{}", secret_key.expose());
+    scope.split('/').fold(keyed(secret.as_bytes()), |mut mac, part| {
+        mac.update(part.as_bytes());
+        keyed(&mac.finalize().into_bytes())
+    })
 }
 
 fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("hmac takes keys of any length")
 }
 
-struct Hex<'a>(&'a [u8]);
-
-impl std::fmt::LowerHex for Hex<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        self.0.iter().try_for_each(|b| {
-            f.write_char(DIGITS[usize::from(b >> 4)] as char)?;
-            f.write_char(DIGITS[usize::from(b & 15)] as char)
-        })
+fn hex(hash: &[u8]) -> [u8; 64] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = [0; 64];
+    for (pair, byte) in out.chunks_exact_mut(2).zip(hash) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-}
-
-fn text(value: &str) -> HeaderValue {
-    HeaderValue::from_str(value).expect("made of header-safe characters: dates, hex and validated settings")
+    out
 }
 
 /// `20130524T000000Z`
-fn iso8601(now: SystemTime) -> String {
-    let t = OffsetDateTime::from(now);
+fn iso8601(t: OffsetDateTime) -> String {
     format!("{:04}{:02}{:02}T{:02}{:02}{:02}Z", t.year(), u8::from(t.month()), t.day(), t.hour(), t.minute(), t.second())
 }
 
@@ -237,11 +252,13 @@ mod tests {
     #[test]
     fn a_new_day_or_a_new_pair_gets_a_new_key() {
         let signer = Signer::new("r");
-        let (pair, _) = example();
-        let one = signer.mac("20130524", &pair).finalize().into_bytes();
-        assert_eq!(signer.mac("20130524", &pair).finalize().into_bytes(), one);
-        assert_ne!(signer.mac("20130525", &pair).finalize().into_bytes(), one);
+        let (pair, now) = example();
+        let key = |pair: &Arc<KeyPair>, now: SystemTime| signer.derived(pair, now).mac.finalize().into_bytes();
+        let one = key(&pair, now);
+        assert_eq!(key(&pair, now + Duration::from_secs(86_399)), one);
+        assert_ne!(key(&pair, now + Duration::from_secs(86_400)), one);
         let other = Arc::new(KeyPair::new("A", "S", None).expect("valid"));
-        assert_ne!(signer.mac("20130524", &other).finalize().into_bytes(), one);
+        assert_ne!(key(&other, now), one);
+        assert_eq!(signer.derived(&pair, now + Duration::from_secs(1)).stamp, "20130524T000001Z");
     }
 }

@@ -31,9 +31,6 @@ impl Loop {
     pub(super) fn write(&mut self) -> bool {
         let mut moved = false;
         while self.out.len() < CHUNK_BYTES && self.closed_as.is_none() {
-            if self.out.is_empty() {
-                self.out.reserve(CHUNK_BYTES + HEADROOM_BYTES);
-            }
             match std::mem::replace(&mut self.writing, Writing::Between) {
                 Writing::Between => {
                     if !self.begin_part() {
@@ -43,7 +40,7 @@ impl Loop {
                 }
                 Writing::Held { body, from, claim, rest } => {
                     let to = body.len().min(from + CHUNK_BYTES - self.out.len());
-                    self.out.extend_from_slice(&body[from..to]);
+                    self.extend(&body[from..to]);
                     if to < body.len() {
                         self.writing = Writing::Held { body, from: to, claim, rest };
                     } else {
@@ -58,6 +55,18 @@ impl Loop {
             }
         }
         moved
+    }
+
+    /// Appends to the chunk, whose room is made in one step: grown by doubling it would be copied on the way.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.make_room();
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn make_room(&mut self) {
+        if self.out.capacity() < CHUNK_BYTES {
+            self.out.reserve(CHUNK_BYTES + HEADROOM_BYTES - self.out.len());
+        }
     }
 
     /// Begins the next part, or the end; says whether there was anything to write.
@@ -94,6 +103,7 @@ impl Loop {
 
     fn begin_body(&mut self, index: EntryIndex, head: &PartHead) {
         self.driver.turns.write(index);
+        self.make_room();
         self.driver.encoder.begin(&mut self.out, self.driver.plan.part(index), head.status, &head.headers, head.length);
         self.totals.delivered += 1;
         self.totals.bytes += head.length;
