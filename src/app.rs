@@ -129,7 +129,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
     };
     let https = scheme == &http::uri::Scheme::HTTPS;
     let store = S3Store {
-        client: connect::client(config.connect_timeout, config.concurrency, https, config.ca_file.as_deref())?,
+        clients: connect::clients(config.connect_timeout, config.concurrency, https, config.ca_file.as_deref())?,
         scheme: scheme.clone(),
         authority: authority.clone(),
         addressing: config.addressing,

@@ -86,6 +86,8 @@ pub enum BackendErrorKind {
     NoAnswer,
     /// What came was not HTTP.
     Garbled,
+    /// The head of the answer is larger than we take.
+    HeadTooLarge,
     /// The body that we were sending failed; its own verdict says why.
     RequestBody,
 }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -184,7 +184,13 @@ impl Loop {
             match self.wait(stalled).await {
                 Event::Sent => self.forget_stall(),
                 Event::Ended => return self.closed_as.expect("End is sent after the closing delimiter"),
-                Event::Done(done) => self.take(done),
+                Event::Done(done) => {
+                    self.take(done);
+                    // Reads tend to end together: one turn of the loop serves them all.
+                    while let Some(Some(done)) = self.fetches.next().now_or_never() {
+                        self.take(done);
+                    }
+                }
                 Event::Next((mut read, Ok(Some(mut bytes)))) => {
                     let rest = bytes.split_off(bytes.len().min(CHUNK_BYTES.saturating_sub(self.out.len())));
                     self.extend(&bytes);

@@ -315,6 +315,7 @@ fn no_answer(error: BackendError, method: &Method) -> Error {
         BackendErrorKind::Unreachable => (Kind::ServiceUnavailable, "the store cannot be reached"),
         BackendErrorKind::RequestBody => (Kind::IncompleteBody, "the body did not arrive whole"),
         BackendErrorKind::Garbled => (Kind::BadGateway, "the store's answer is not HTTP"),
+        BackendErrorKind::HeadTooLarge => (Kind::BadGateway, "the head of the store's answer is too large"),
         BackendErrorKind::NoAnswer if method.is_safe() => (Kind::BadGateway, "the store broke off before it answered"),
         BackendErrorKind::NoAnswer => (Kind::BadGateway, "the store broke off before it answered; the outcome is unknown"),
     };

@@ -32,7 +32,7 @@ impl Read {
         let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
             Ran::Done(Attempt::Ok(response)) => response,
             Ran::OutOfTime => return Err(self.out_of_time()),
-            Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::Garbled => {
+            Ran::Done(Attempt::Err(error)) if matches!(error.kind, BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge) => {
                 tracing::warn!(backend = backend.name, %error, "answer is not http");
                 return Err(Failure::Lying);
             }

@@ -21,15 +21,24 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Read buffer of a connection, and with it the longest head of an answer, in bytes.
 const READ_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
-/// Most headers of an answer. hyper's own limit of 100 is less than the short user metadata that an object may have.
+/// Most headers of an answer. hyper's own limit of 100, up to which it needs no memory of its own for them, is less than the
+/// short user metadata that an object may have.
 const HEADERS_MAX: usize = 256;
 
-/// The client of one endpoint.
+/// The clients of one endpoint.
+pub struct Clients {
+    /// For answers of up to 100 headers: a batch's reads begin with it.
+    pub lean: Client,
+    /// For answers with as many headers as we take.
+    pub wide: Client,
+}
+
+/// A pool of connections.
 pub type Client = legacy::Client<HttpsConnector<HttpConnector>, Body>;
 
-/// Makes the client. `pool_idle_max` connections are kept while nobody uses them. Where the endpoint is `https`, `ca_file`
+/// Makes the clients. `pool_idle_max` connections are kept while nobody uses them. Where the endpoint is `https`, `ca_file`
 /// (PEM) is trusted in place of the platform's roots.
-pub fn client(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_file: Option<&Path>) -> Result<Client, BoxError> {
+pub fn clients(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_file: Option<&Path>) -> Result<Clients, BoxError> {
     let mut http = HttpConnector::new();
     http.set_connect_timeout(Some(connect_timeout));
     http.set_nodelay(true);
@@ -51,13 +60,14 @@ pub fn client(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_f
         }
     };
     let connector = builder.https_or_http().enable_http1().wrap_connector(http);
-    Ok(legacy::Client::builder(TokioExecutor::new())
+    let mut pools = legacy::Client::builder(TokioExecutor::new());
+    pools
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .pool_max_idle_per_host(pool_idle_max)
-        .http1_max_buf_size(READ_BUFFER_BYTES_MAX)
-        .http1_max_headers(HEADERS_MAX)
-        .build(connector))
+        .http1_max_buf_size(READ_BUFFER_BYTES_MAX);
+    let lean = pools.build(connector.clone());
+    Ok(Clients { lean, wide: pools.http1_max_headers(HEADERS_MAX).build(connector) })
 }
 
 /// Which kind of missing answer this is.
@@ -67,6 +77,7 @@ pub fn classify(error: Error) -> BackendError {
     } else {
         match std::error::Error::source(&error).and_then(|e| e.downcast_ref::<hyper::Error>()) {
             Some(e) if e.is_user() => BackendErrorKind::RequestBody,
+            Some(e) if e.is_parse_too_large() => BackendErrorKind::HeadTooLarge,
             Some(e) if e.is_parse() => BackendErrorKind::Garbled,
             _ => BackendErrorKind::NoAnswer,
         }

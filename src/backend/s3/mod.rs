@@ -19,7 +19,7 @@ use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Forward, Ob
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
-use connect::Client;
+use connect::{Client, Clients};
 use credentials::Credentials;
 use sign::{EMPTY_SHA256, Signer};
 
@@ -29,10 +29,13 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').
 /// What stays as it is in a query value that we make.
 const QUERY_VALUE: &AsciiSet = &KEY.add(b'/');
 
+/// Headers that a read has at the most, besides those that its batch gives it.
+const READ_HEADERS: usize = 8;
+
 /// An endpoint with all that is needed to ask it.
 pub struct S3Store {
     /// Pooled connections.
-    pub client: Client,
+    pub clients: Clients,
     /// `http` or `https`.
     pub scheme: Scheme,
     /// Host and port of the endpoint.
@@ -50,7 +53,7 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    async fn send(&self, mut request: Request<Body>) -> Attempt {
+    async fn send(&self, client: &Client, mut request: Request<Body>) -> Attempt {
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
@@ -63,7 +66,7 @@ impl S3Store {
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
         let started = http_body::Body::is_end_stream(request.body()).then(tokio::time::Instant::now);
-        let answer = self.client.request(request).await;
+        let answer = client.request(request).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -158,30 +161,38 @@ pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
 impl ObjectRead for S3Store {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
         Box::pin(async move {
-            let path = object_path(&ask.bucket, ask.key.as_str(), ask.version.as_deref());
-            let mut request = Request::new(empty_body());
-            *request.method_mut() = Method::GET;
-            *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).map_err(internal)?);
-            let headers = request.headers_mut();
-            headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-            headers.insert("x-amz-content-sha256", HeaderValue::from_static(EMPTY_SHA256));
-            if let Some(range) = ask.range {
-                headers.insert(header::RANGE, HeaderValue::from_str(&range.to_string()).map_err(internal)?);
+            match self.send(&self.clients.lean, get(ask)?).await {
+                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
+                attempt => attempt,
             }
-            if let Some(tag) = &ask.if_match {
-                headers.insert(header::IF_MATCH, tag.clone());
-            }
-            if let Some(tag) = &ask.if_none_match {
-                headers.insert(header::IF_NONE_MATCH, tag.clone());
-            }
-            self.send(request).await
         })
     }
 }
 
+fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
+    let path = object_path(&ask.bucket, ask.key.as_str(), ask.version.as_deref());
+    let mut request = Request::new(empty_body());
+    *request.method_mut() = Method::GET;
+    *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).map_err(internal)?);
+    let headers = request.headers_mut();
+    headers.reserve(READ_HEADERS + ask.headers.len());
+    headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    headers.insert("x-amz-content-sha256", HeaderValue::from_static(EMPTY_SHA256));
+    if let Some(range) = ask.range {
+        headers.insert(header::RANGE, HeaderValue::from_str(&range.to_string()).map_err(internal)?);
+    }
+    if let Some(tag) = &ask.if_match {
+        headers.insert(header::IF_MATCH, tag.clone());
+    }
+    if let Some(tag) = &ask.if_none_match {
+        headers.insert(header::IF_NONE_MATCH, tag.clone());
+    }
+    Ok(request)
+}
+
 impl Forward for S3Store {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
-        Box::pin(self.send(request))
+        Box::pin(self.send(&self.clients.wide, request))
     }
 }
 
