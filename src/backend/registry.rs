@@ -58,9 +58,4 @@ impl Registry {
     pub fn get(&self, name: &str) -> Option<&Arc<Backend>> {
         self.by_name.get(name)
     }
-
-    /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Backend>> {
-        self.by_name.values()
-    }
 }

@@ -139,11 +139,6 @@ impl Read {
         }
     }
 
-    /// Bytes that have left through [`Read::next`].
-    pub fn done(&self) -> u64 {
-        self.done
-    }
-
     /// Begins the read, from its first byte and under its own preconditions, whatever was read before.
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
