@@ -4,8 +4,9 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use crc_fast::CrcAlgorithm;
+use md5::Md5;
 use sha1::Sha1;
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 
 use super::body::BodyError;
 use crate::error::Kind;
@@ -13,8 +14,15 @@ use crate::error::Kind;
 /// A checksum in the making.
 pub(super) enum Checksum {
     Crc { digest: crc_fast::Digest, bytes: usize },
+    Md5(Md5),
     Sha1(Sha1),
     Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+/// How many characters the value of the trailer `name` has, if it is a checksum that we know: the base64 of its bytes.
+pub fn trailer_value_length(name: &str) -> Option<u64> {
+    Checksum::by_trailer(name).map(|checksum| checksum.value().len().div_ceil(3) as u64 * 4)
 }
 
 impl Checksum {
@@ -25,8 +33,10 @@ impl Checksum {
             "x-amz-checksum-crc32" => Some(crc(CrcAlgorithm::Crc32IsoHdlc, 32)),
             "x-amz-checksum-crc32c" => Some(crc(CrcAlgorithm::Crc32Iscsi, 32)),
             "x-amz-checksum-crc64nvme" => Some(crc(CrcAlgorithm::Crc64Nvme, 64)),
+            "x-amz-checksum-md5" => Some(Self::Md5(Md5::new())),
             "x-amz-checksum-sha1" => Some(Self::Sha1(Sha1::new())),
             "x-amz-checksum-sha256" => Some(Self::Sha256(Sha256::new())),
+            "x-amz-checksum-sha512" => Some(Self::Sha512(Sha512::new())),
             _ => None,
         }
     }
@@ -34,8 +44,20 @@ impl Checksum {
     pub(super) fn update(&mut self, data: &[u8]) {
         match self {
             Self::Crc { digest, .. } => digest.update(data),
+            Self::Md5(hash) => hash.update(data),
             Self::Sha1(hash) => hash.update(data),
             Self::Sha256(hash) => hash.update(data),
+            Self::Sha512(hash) => hash.update(data),
+        }
+    }
+
+    fn value(&self) -> Vec<u8> {
+        match self {
+            Self::Crc { digest, bytes } => digest.finalize().to_be_bytes()[8 - bytes..].to_vec(),
+            Self::Md5(hash) => hash.clone().finalize().to_vec(),
+            Self::Sha1(hash) => hash.clone().finalize().to_vec(),
+            Self::Sha256(hash) => hash.clone().finalize().to_vec(),
+            Self::Sha512(hash) => hash.clone().finalize().to_vec(),
         }
     }
 
@@ -44,11 +66,7 @@ impl Checksum {
     /// # Errors
     /// `InvalidRequest` if `value` is no such checksum at all, `BadDigest` if it is another one.
     pub(super) fn check(&self, name: &str, value: &str) -> Result<(), BodyError> {
-        let ours = match self {
-            Self::Crc { digest, bytes } => digest.finalize().to_be_bytes()[8 - bytes..].to_vec(),
-            Self::Sha1(hash) => hash.clone().finalize().to_vec(),
-            Self::Sha256(hash) => hash.clone().finalize().to_vec(),
-        };
+        let ours = self.value();
         match BASE64_STANDARD.decode(value) {
             Ok(theirs) if theirs == ours => Ok(()),
             Ok(theirs) if theirs.len() == ours.len() => {
@@ -90,6 +108,19 @@ mod tests {
         sha.update(b"x");
         let sha1 = Checksum::by_trailer("x-amz-checksum-sha1").expect("known");
         sha1.check("", "2jmj7l5rSw0yVb/vlWAYkK/YBwk=").expect("the hash of nothing");
-        assert!(Checksum::by_trailer("x-amz-checksum-md5").is_none());
+        let md5 = Checksum::by_trailer("x-amz-checksum-md5").expect("known");
+        md5.check("", "1B2M2Y8AsgTpgAmY7PhCfg==").expect("the hash of nothing");
+        let sha512 = Checksum::by_trailer("x-amz-checksum-sha512").expect("known");
+        let of_nothing = "z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==";
+        sha512.check("", of_nothing).expect("the hash of nothing");
+        assert!(Checksum::by_trailer("x-amz-checksum-xxhash64").is_none());
+    }
+
+    #[test]
+    fn the_length_of_a_value_is_that_of_its_base64() {
+        for (name, length) in [("crc32", 8), ("crc64nvme", 12), ("md5", 24), ("sha1", 28), ("sha256", 44), ("sha512", 88)] {
+            assert_eq!(trailer_value_length(&format!("x-amz-checksum-{name}")), Some(length), "{name}");
+        }
+        assert_eq!(trailer_value_length("x-amz-meta-a"), None);
     }
 }

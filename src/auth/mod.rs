@@ -22,6 +22,7 @@ use std::sync::Arc;
 pub use action::{Permission, permissions};
 pub use authenticator::{Authenticator, SKEW_SECONDS_MAX};
 pub use body::{BodyError, Verdict, VerifiedBody};
+pub use checksum::trailer_value_length;
 pub use claim::{EXPIRES_SECONDS_MAX, strip_auth_query};
 pub use copy_source::CopySource;
 pub use policy::Policy;

@@ -10,7 +10,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use super::headers::strip_framing;
-use crate::auth::{Payload, Verdict, VerifiedBody};
+use crate::auth::{Payload, Verdict, VerifiedBody, trailer_value_length};
 use crate::backend::{Body, BoxError, empty_body};
 use crate::error::{Error, Kind, Result};
 
@@ -103,17 +103,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Base64 length of the value of a checksum trailer.
-fn trailer_value_length(name: &HeaderName) -> Option<u64> {
-    match name.as_str() {
-        "x-amz-checksum-crc32" | "x-amz-checksum-crc32c" => Some(8),
-        "x-amz-checksum-crc64nvme" => Some(12),
-        "x-amz-checksum-sha1" => Some(28),
-        "x-amz-checksum-sha256" => Some(44),
-        _ => None,
-    }
-}
-
 /// aws-chunked framing without signatures, with the verified checksum behind the data. `Content-Encoding` does not name it:
 /// `x-amz-content-sha256` does, and some stores would keep the coding
 /// (<https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming-trailers.html>).
@@ -137,7 +126,7 @@ impl Framed {
     fn new(inner: VerifiedBody<Body>, verdict: Verdict, length: u64, trailer: &HeaderValue) -> Result<Self> {
         let unknown = || Error::new(Kind::InvalidRequest, "x-amz-trailer names no checksum that is known here");
         let trailer = HeaderName::from_bytes(trailer.as_bytes().trim_ascii()).map_err(|_| unknown())?;
-        let value_length = trailer_value_length(&trailer).ok_or_else(unknown)?;
+        let value_length = trailer_value_length(trailer.as_str()).ok_or_else(unknown)?;
         let chunk = |n: u64| format!("{n:x}").len() as u64 + 2 + n + 2;
         let whole = (length / CHUNK_BYTES) * chunk(CHUNK_BYTES);
         let rest = length % CHUNK_BYTES;
