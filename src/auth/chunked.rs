@@ -260,7 +260,7 @@ impl ChunkSeal {
 }
 
 fn malformed(what: &str) -> BodyError {
-    BodyError::new(Kind::InvalidRequest, format!("The aws-chunked body is malformed: {what}."))
+    BodyError::new(Kind::IncompleteBody, format!("The aws-chunked body is malformed: {what}."))
 }
 
 fn bad_trailer(what: impl std::fmt::Display) -> BodyError {
