@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderValue, Response, Uri, header};
-use http_body_util::{BodyExt, Full};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
@@ -18,7 +17,7 @@ use crate::auth::{Authenticator, Identity, Policy};
 use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::s3::credentials::{Credentials, KeyPair};
 use crate::backend::s3::{S3Store, connect, sign::Signer};
-use crate::backend::{Backend, Body, BoxError, Registry};
+use crate::backend::{Backend, Body, BoxError, Registry, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
 use crate::budget::Pool;
@@ -176,7 +175,7 @@ fn random() -> SmallRng {
 
 impl Handler for Gateway {
     async fn handle(&self, head: Parts, body: Body, peer: Peer, id: RequestId) -> Handled {
-        let mut handled = Handled { operation: "none", identity: None, result: Ok(Response::new(crate::backend::empty_body())) };
+        let mut handled = Handled { operation: "none", identity: None, result: Ok(Response::new(empty_body())) };
         handled.result = self.answer(&head, body, &peer, id, &mut handled).await;
         handled
     }
@@ -208,7 +207,7 @@ impl Gateway {
 }
 
 fn json(body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::from(body).map_err(|never| match never {})));
+    let mut response = Response::new(full_body(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

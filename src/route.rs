@@ -5,7 +5,7 @@ use http::request::Parts;
 use http::{Method, header};
 
 use crate::error::{Error, Kind, Result};
-use crate::types::{BucketName, S3Target, percent_decode, query_pairs};
+use crate::types::{BucketName, Pattern, Pieces, S3Target, percent_decode, query_pairs};
 
 /// What kind of handling a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct Routes<B> {
 
 #[derive(Clone, Debug)]
 struct Rule<B> {
-    pattern: String,
+    pattern: Pattern,
     backend: B,
     rename: Option<String>,
 }
@@ -92,12 +92,12 @@ impl<B> Default for Routes<B> {
 impl<B> Routes<B> {
     /// Adds a rule after those that are there. In `pattern`, `*` stands for any run of characters and `?` for one.
     pub fn push(&mut self, pattern: &str, backend: B, rename: Option<String>) {
-        self.rules.push(Rule { pattern: pattern.to_owned(), backend, rename });
+        self.rules.push(Rule { pattern: Pattern::new(pattern), backend, rename });
     }
 
     /// The backend of `bucket` and the bucket's name there; the first rule that matches wins.
     pub fn find<'a>(&'a self, bucket: &'a str) -> Option<(&'a B, &'a str)> {
-        let rule = self.rules.iter().find(|rule| matches(rule.pattern.as_bytes(), bucket.as_bytes()))?;
+        let rule = self.rules.iter().find(|rule| rule.pattern.matches(&Pieces([bucket.as_bytes()])))?;
         Some((&rule.backend, rule.rename.as_deref().unwrap_or(bucket)))
     }
 
@@ -105,29 +105,6 @@ impl<B> Routes<B> {
     pub fn first(&self) -> Option<&B> {
         self.rules.first().map(|rule| &rule.backend)
     }
-}
-
-/// Wildcard match in linear time: on a mismatch only the last `*` is tried again.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match &mut star {
-                Some((at, tried)) => {
-                    *tried += 1;
-                    (p, t) = (*at + 1, *tried);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -166,6 +166,25 @@ where
     /// The length of what leaves, in bytes, where it is known beforehand.
     pub fn decoded_length(&self) -> Option<u64> {
         self.size_hint().exact()
+    }
+
+    /// Reads all of a body that must be held whole.
+    ///
+    /// # Errors
+    /// As the stream's, and `too_long` once there are more than `bytes_max` bytes.
+    pub async fn collect(self, bytes_max: usize, too_long: impl FnOnce() -> Error) -> Result<Bytes> {
+        // What is announced is what the caller has paid for: grown by doubling it could take twice as much.
+        let announced = self.decoded_length().unwrap_or(0).min(bytes_max as u64);
+        let mut bytes = BytesMut::with_capacity(announced as usize);
+        let mut body = pin!(self);
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            let data = frame?.into_data().unwrap_or_default();
+            if bytes.len() + data.len() > bytes_max {
+                return Err(too_long());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
     }
 
     /// Reads a body whose announced length is 0 to its end.

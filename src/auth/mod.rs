@@ -2,7 +2,7 @@
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
 //! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`), `body` (over
-//! `chunked` and `checksum`), `policy` (over `wildcard`), `action` (over `copy_source`), `delete`.
+//! `chunked` and `checksum`), `policy`, `action` (over `copy_source`), `delete`.
 
 pub mod action;
 mod authenticator;
@@ -14,7 +14,6 @@ mod claim;
 mod copy_source;
 pub mod delete;
 pub mod policy;
-mod wildcard;
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::wildcard::{Pattern, Pieces};
+use crate::types::{Pattern, Pieces};
 
 /// Longest document, in bytes (IAM's own limit is 20 KiB for a bucket policy).
 pub const POLICY_BYTES_MAX: usize = 256 * 1024;

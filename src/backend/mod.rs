@@ -31,6 +31,11 @@ pub fn empty_body() -> Body {
     Body::new(http_body_util::Empty::new().map_err(|never| match never {}))
 }
 
+/// All of `bytes`.
+pub fn full_body(bytes: impl Into<Bytes>) -> Body {
+    Body::new(http_body_util::Full::new(bytes.into()).map_err(|never| match never {}))
+}
+
 /// The whole of a body that has at most `bytes_max` bytes.
 ///
 /// # Errors

@@ -84,6 +84,19 @@ pub enum Ending {
     BrokenOff,
 }
 
+impl Ending {
+    /// The label of its counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Stopped => "stopped",
+            Self::Broken => "broken",
+            Self::ClientGone => "client_gone",
+            Self::BrokenOff => "broken_off",
+        }
+    }
+}
+
 impl Driver {
     /// Runs the batch to its end and says what came of it.
     pub async fn run(self, stalled: &Stalled) -> (Ending, Totals) {

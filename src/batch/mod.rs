@@ -27,7 +27,6 @@ pub(crate) mod tests;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, Version, header};
 use http_body_util::BodyExt;
@@ -124,7 +123,9 @@ impl Batches {
         let length = self.body_length(&ask.head.headers)?;
         // Twice: the text and what is read from it are there together.
         let mut admitted = self.admission.admit(2 * length).await?;
-        let body = read_verified(ask.authenticated.payload, &ask.head.headers, body, length).await?;
+        let (body, _) = VerifiedBody::new(ask.authenticated.payload, &ask.head.headers, body)?;
+        let too_long = || Error::new(Kind::InvalidRequest, "the body is longer than it was announced");
+        let body = body.collect(length as usize, too_long).await?;
         let batch = request::parse(&body, self.config.entries_max, ask.bucket.is_some())?;
         drop(body);
         admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
@@ -207,20 +208,6 @@ fn check_signing(ask: &Ask<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn read_verified(payload: Payload, headers: &HeaderMap, body: Body, length: u64) -> Result<Bytes> {
-    let (body, _) = VerifiedBody::new(payload, headers, body)?;
-    let mut bytes = BytesMut::with_capacity(length as usize);
-    let mut body = std::pin::pin!(body);
-    while let Some(frame) = body.frame().await {
-        let data = frame.map_err(Error::from)?.into_data().unwrap_or_default();
-        if (bytes.len() + data.len()) as u64 > length {
-            return Err(Error::new(Kind::InvalidRequest, "the body is longer than it was announced"));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes.freeze())
-}
-
 /// Counts a batch as long as it lives, even if its task ends in a panic.
 struct InFlight {
     gauge: IntGauge,
@@ -259,17 +246,4 @@ async fn run(driver: Driver, metrics: Metrics, id: RequestId, cut: Option<Cancel
         elapsed.ms = totals.elapsed_ms,
         "batch ended"
     );
-}
-
-// Kept at the end of the page: a type that only labels.
-impl Ending {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Stopped => "stopped",
-            Self::Broken => "broken",
-            Self::ClientGone => "client_gone",
-            Self::BrokenOff => "broken_off",
-        }
-    }
 }

@@ -1,9 +1,8 @@
 //! The place where a failure becomes an answer: status, S3's XML, and what a client needs in order to act.
 
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
 
-use crate::backend::{Body, empty_body};
+use crate::backend::{Body, empty_body, full_body};
 use crate::error::xml::{ErrorDocument, render};
 use crate::error::{Error, Kind};
 use crate::types::RequestId;
@@ -29,7 +28,7 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
         request_id: &request_id,
         ..ErrorDocument::default()
     };
-    let mut response = Response::new(Body::new(Full::from(render(&document)).map_err(|never| match never {})));
+    let mut response = Response::new(full_body(render(&document)));
     *response.status_mut() = StatusCode::from_u16(error.kind.status()).expect("the table of kinds holds statuses");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     if error.kind == Kind::SlowDown {

@@ -13,6 +13,7 @@ use crate::auth::Identity;
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
+use crate::types::hex32;
 
 /// A list after judgement.
 pub struct Judged {
@@ -92,8 +93,7 @@ impl Judged {
 
 /// SHA-256 of a document, in hex, for its signature.
 pub fn sha256_hex(document: &[u8]) -> HeaderValue {
-    let hex: String = Sha256::digest(document).iter().map(|b| format!("{b:02x}")).collect();
-    HeaderValue::from_str(&hex).expect("hex digits are header-safe")
+    HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe")
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
-use crate::auth::{Authenticated, CopySource, Payload, Verdict, VerifiedBody, permissions, strip_auth_query};
+use crate::auth::{Authenticated, CopySource, Verdict, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::limited::{Lane, Permit};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, s3};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, full_body, s3};
 use crate::budget::Pool;
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
@@ -218,7 +218,8 @@ impl Passthrough {
         };
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (document, verdict) = collect_verified(ask.authenticated.payload.clone(), &headers, body).await?;
+        let (body, verdict) = VerifiedBody::new(ask.authenticated.payload.clone(), &headers, body)?;
+        let document = body.collect(DELETE_BODY_BYTES_MAX, too_long).await?;
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();
         let judged = Judged::new(document.clone(), &ask.authenticated.identity, bucket, &headers)?;
         if judged.none_allowed() {
@@ -235,7 +236,7 @@ impl Passthrough {
         };
         headers.insert("x-amz-content-sha256", deletes::sha256_hex(&document));
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
-        let body = Body::new(Full::new(document).map_err(|never| match never {}));
+        let body = full_body(document);
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         let response = self.finish(&ask, route, response).await?;
         if judged.all_allowed() || response.status() != StatusCode::OK {
@@ -244,7 +245,7 @@ impl Passthrough {
         let (mut head, body) = response.into_parts();
         let merged = judged.merge(&rewrite::whole(body, DELETE_BODY_BYTES_MAX).await?)?;
         head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(merged.len()));
-        Ok(Response::from_parts(head, Body::new(Full::new(merged).map_err(|never| match never {}))))
+        Ok(Response::from_parts(head, full_body(merged)))
     }
 }
 
@@ -332,23 +333,13 @@ fn internal(source: BoxError) -> Error {
     Error::new(Kind::InternalError, "the gateway failed; this is its fault").with_source(source)
 }
 
-fn xml_response(body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::new(body).map_err(|never| match never {})));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    response
+fn too_long() -> Error {
+    let message = format!("the body of DeleteObjects may have at most {DELETE_BODY_BYTES_MAX} bytes");
+    Error::new(Kind::EntityTooLarge, message)
 }
 
-async fn collect_verified(payload: Payload, headers: &HeaderMap, body: Body) -> Result<(Bytes, Verdict)> {
-    let (body, verdict) = VerifiedBody::new(payload, headers, body)?;
-    let mut body = std::pin::pin!(body);
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let data = frame.map_err(Error::from)?.into_data().unwrap_or_default();
-        if bytes.len() + data.len() > DELETE_BODY_BYTES_MAX {
-            let message = format!("the body of DeleteObjects may have at most {DELETE_BODY_BYTES_MAX} bytes");
-            return Err(Error::new(Kind::EntityTooLarge, message));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok((bytes.freeze(), verdict))
+fn xml_response(body: Bytes) -> Response<Body> {
+    let mut response = Response::new(full_body(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    response
 }

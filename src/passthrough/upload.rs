@@ -13,6 +13,7 @@ use super::headers::strip_framing;
 use crate::auth::{Payload, Verdict, VerifiedBody, trailer_value_length};
 use crate::backend::{Body, BoxError, empty_body};
 use crate::error::{Error, Kind, Result};
+use crate::types::hex32;
 
 /// Size of the chunks that are sent to a backend, in bytes; the last one may be smaller. Common SDKs send as many.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub async fn prepare(payload: Payload, headers: &mut HeaderMap, body: Body) -> R
     let with_trailer = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunksTrailer(_)) && trailer.is_some();
     let chunked = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunks(_) | Payload::SignedChunksTrailer(_));
     let sha256 = match &payload {
-        Payload::Signed { sha256 } => HeaderValue::from_str(&hex(sha256)).expect("hex digits are header-safe"),
+        Payload::Signed { sha256 } => HeaderValue::from_bytes(&hex32(sha256)).expect("hex digits are header-safe"),
         _ if with_trailer => HeaderValue::from_static(UNSIGNED_TRAILER),
         _ if !chunked && body.is_end_stream() => HeaderValue::from_static(crate::backend::s3::sign::EMPTY_SHA256),
         _ => HeaderValue::from_static(UNSIGNED),
@@ -97,10 +98,6 @@ impl http_body::Body for Begun {
     fn is_end_stream(&self) -> bool {
         self.first.is_none() && self.rest.is_end_stream()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// aws-chunked framing without signatures, with the verified checksum behind the data. `Content-Encoding` does not name it:

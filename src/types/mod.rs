@@ -5,11 +5,14 @@ mod etag;
 mod name;
 mod range;
 mod target;
+mod wildcard;
 
 pub use etag::strong_etag;
 pub use name::{BucketName, ObjectKey};
 pub use range::{ByteRange, ContentRange, ParseRangeError};
 pub use target::{S3Target, percent_decode, query_pairs};
+
+pub use wildcard::{Pattern, Pieces};
 
 use std::fmt;
 use std::time::SystemTime;
@@ -42,4 +45,14 @@ impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
+}
+
+/// The lower-case hex digits of a SHA-256 or an HMAC with it.
+pub fn hex32(hash: &[u8; 32]) -> [u8; 64] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = [0; 64];
+    for (pair, byte) in out.chunks_exact_mut(2).zip(hash) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    out
 }

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use super::credentials::KeyPair;
 use crate::config::Secret;
-use crate::types::query_pairs;
+use crate::types::{hex32, query_pairs};
 
 /// SHA-256 of nothing, in hex.
 pub const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -59,11 +59,11 @@ impl Signer {
             headers.insert("x-amz-security-token", token.clone());
         }
         let (canonical, signed_names) = canonical_request(method, path, headers);
-        let hash = hex(&Sha256::digest(&canonical));
+        let hash = hex32(&Sha256::digest(&canonical).into());
         for part in [b"AWS4-HMAC-SHA256\n", stamp.as_bytes(), b"\n", scope.as_bytes(), b"\n", &hash] {
             mac.update(part);
         }
-        let signature = hex(&mac.finalize().into_bytes());
+        let signature = hex32(&mac.finalize().into_bytes().into());
         let access_key = pair.access_key.as_bytes();
         let parts: [&[u8]; 8] = [
             b"AWS4-HMAC-SHA256 Credential=",
@@ -111,15 +111,6 @@ fn day_key(secret_key: &Secret, scope: &str) -> Hmac<Sha256> {
 
 fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("hmac takes keys of any length")
-}
-
-fn hex(hash: &[u8]) -> [u8; 64] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = [0; 64];
-    for (pair, byte) in out.chunks_exact_mut(2).zip(hash) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
-    out
 }
 
 /// `20130524T000000Z`

@@ -1,10 +1,13 @@
-//! Wildcards of policies: `*` stands for any run of bytes, `?` for any one byte. What enters is a pattern and a text in
+//! Wildcards of policies and routes: `*` stands for any run of bytes, `?` for any one byte. What enters is a pattern and a text in
 //! pieces; what leaves is whether all of the text fits. No step allocates, and no pattern makes the time grow faster than its
 //! own length times the text's: only the last `*` is ever tried again.
 
 /// A text that is never joined, because a policy is asked for thousands of keys in one request.
 #[derive(Clone, Copy)]
-pub(super) struct Pieces<'a, const N: usize>(pub [&'a [u8]; N]);
+pub struct Pieces<'a, const N: usize>(
+    /// One after another.
+    pub [&'a [u8]; N],
+);
 
 impl<const N: usize> Pieces<'_, N> {
     fn len(&self) -> usize {
@@ -35,7 +38,7 @@ impl<const N: usize> Pieces<'_, N> {
 
 /// A pattern, sorted at parse time into the shapes that policies are mostly made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub enum Pattern {
     /// Everything.
     Any,
     /// This text and no other.
@@ -47,7 +50,8 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    pub(super) fn new(text: &str) -> Self {
+    /// The pattern that `text` writes; every text is one.
+    pub fn new(text: &str) -> Self {
         let bytes = text.as_bytes();
         let stem = text.trim_end_matches('*').as_bytes();
         let plain = !stem.iter().any(|b| matches!(b, b'*' | b'?'));
@@ -60,7 +64,7 @@ impl Pattern {
     }
 
     /// Whether every text that starts with `s3:` fits.
-    pub(super) fn covers_s3(&self) -> bool {
+    pub fn covers_s3(&self) -> bool {
         match self {
             Self::Any => true,
             Self::Prefix(prefix) => b"s3:".starts_with(prefix),
@@ -68,7 +72,8 @@ impl Pattern {
         }
     }
 
-    pub(super) fn matches<const N: usize>(&self, text: &Pieces<'_, N>) -> bool {
+    /// Whether all of `text` fits.
+    pub fn matches<const N: usize>(&self, text: &Pieces<'_, N>) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(literal) => text.len() == literal.len() && text.starts_with(literal),
