@@ -14,6 +14,7 @@ pub mod telemetry;
 pub mod backend;
 
 pub mod auth;
+pub mod client;
 pub mod route;
 
 pub mod batch;
