@@ -14,10 +14,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::auth::{Authenticator, Identity, Policy};
+use crate::backend::delayed::Delayed;
 use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::s3::credentials::{Credentials, KeyPair};
 use crate::backend::s3::{S3Store, connect, sign::Signer};
-use crate::backend::{Backend, Body, BoxError, Registry, empty_body, full_body};
+use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
 use crate::budget::Pool;
@@ -137,10 +138,15 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         now: system_clock,
         metrics: metrics.clone(),
     };
+    let store: Box<dyn Store> = Box::new(store);
+    let store: Box<dyn Store> = match config.latency {
+        Duration::ZERO => store,
+        latency => Box::new(Delayed { inner: store, latency }),
+    };
     let limit = LimitConfig { max: config.concurrency, min: config.concurrency_min, plain_share: tail.plain_share };
     Ok(Backend {
         name: config.name.clone(),
-        store: Box::new(store),
+        store,
         limiter: Limiter::new(limit, metrics.clone()),
         metrics,
         attempt_timeout: config.attempt_timeout,

@@ -1,14 +1,15 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
-//! one endpoint; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
+//! one endpoint; [`delayed`] moves it further away, for trials; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
 //! [`registry`] holds them all by name. Nothing here knows batches, clients or identities.
 
+pub mod delayed;
 pub mod limited;
 pub mod registry;
 pub mod retrying;
 pub mod s3;
 mod verdict;
 
-pub use registry::{Backend, Registry};
+pub use registry::{Backend, Registry, Store};
 
 use std::sync::Arc;
 

@@ -99,7 +99,7 @@ fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     let mut s = r.section(path, Some(node));
     let mut c = BackendConfig::new(r.required(&mut s, "name"), r.required(&mut s, "endpoint"));
     fields!(r, s, c: kind, region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency,
-        concurrency_min);
+        concurrency_min, latency);
     c.ca_file = r.file_path(&mut s, "ca_file");
     if let Some(node) = s.take("credentials") {
         c.credentials = credentials(r, &s.path_of("credentials"), node);

@@ -47,6 +47,10 @@ pub struct BackendConfig {
     pub concurrency: usize,
     /// How low that limit may fall while the backend says `SlowDown`. Default 4.
     pub concurrency_min: usize,
+    /// A wait before each request to it, to try what a store further away would be like. Default `"0s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub latency: Duration,
 }
 
 impl BackendConfig {
@@ -65,6 +69,7 @@ impl BackendConfig {
             response_timeout: Duration::from_secs(5 * 60),
             concurrency: 256,
             concurrency_min: 4,
+            latency: Duration::ZERO,
         }
     }
 
