@@ -18,6 +18,7 @@ pub mod client;
 pub mod route;
 
 pub mod batch;
+pub mod load;
 pub mod passthrough;
 
 pub mod edge;

@@ -9,9 +9,6 @@ use std::process::{Child, Command, Stdio};
 use crate::load::{ACCESS_KEY, Job, Outcome, SECRET_KEY};
 use crate::{Fallible, fail};
 
-/// Unit of CPU times in `/proc`, in seconds: the kernel's `USER_HZ`, 100 on every architecture that Linux has today.
-const TICK_SECONDS: f64 = 0.01;
-
 /// A process that ends with this value.
 pub struct Process {
     child: Child,
@@ -86,15 +83,6 @@ pub fn load(job: &Job) -> Fallible<Outcome> {
         return fail(format!("the load failed at {job:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// CPU time that a process has taken so far, in user mode and in the kernel, in seconds.
-pub fn cpu_seconds(pid: u32) -> Fallible<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name of the program, in brackets, may hold anything; utime and stime are the 12th and 13th field behind it.
-    let (_, fields) = stat.rsplit_once(')').ok_or("no name in /proc/PID/stat")?;
-    let ticks: Result<Vec<u64>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
-    Ok(ticks?.iter().sum::<u64>() as f64 * TICK_SECONDS)
 }
 
 fn settings_file(origin: SocketAddr, server: &str) -> String {

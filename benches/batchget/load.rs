@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use batchgate::backend::s3::credentials::KeyPair;
 use batchgate::backend::s3::sign::{EMPTY_SHA256, Signer};
+use batchgate::load::{content, cpu_seconds};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http::uri::PathAndQuery;
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::reader::{PartHead, Reader, Sink};
-use crate::{Fallible, content, fail, gateway};
+use crate::{Fallible, fail, names};
 
 /// The key pair of client and gateway; a secret of nobody.
 pub const ACCESS_KEY: &str = "AKIABENCH";
@@ -106,9 +107,8 @@ pub fn run(job: &str) -> Fallible<()> {
 async fn measure(job: &Job) -> Fallible<Outcome> {
     let client = Arc::new(S3::new(job)?);
     Arc::clone(&client).fetch(job.how, job.first, job.warm_up, true).await?;
-    let cpu = || -> Fallible<Vec<f64>> {
-        [std::process::id()].iter().chain(&job.watched).map(|pid| gateway::cpu_seconds(*pid)).collect()
-    };
+    let cpu =
+        || -> Fallible<Vec<f64>> { [std::process::id()].iter().chain(&job.watched).map(|pid| Ok(cpu_seconds(*pid)?)).collect() };
     let (before, started) = (cpu()?, Instant::now());
     client.fetch(job.how, job.first + job.warm_up, job.objects, job.compare).await?;
     let seconds = started.elapsed().as_secs_f64();
@@ -139,7 +139,7 @@ impl S3 {
             pair: Arc::new(KeyPair::new(ACCESS_KEY, SECRET_KEY, None)?),
             host: HeaderValue::from_str(&authority)?,
             authority,
-            bucket: content::bucket(job.delay_ms),
+            bucket: names::bucket(job.delay_ms),
             size: job.size,
         })
     }
@@ -184,7 +184,7 @@ impl S3 {
     }
 
     async fn get(&self, number: u64, compare: bool) -> Fallible<()> {
-        let path = format!("/{}/{}", self.bucket, content::key(self.size, number));
+        let path = format!("/{}/{}", self.bucket, names::key(self.size, number));
         let answer = self.send(Method::GET, &path, HeaderValue::from_static(EMPTY_SHA256), Bytes::new()).await?;
         let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
         if answer.status() != StatusCode::OK || length != Some(&self.size.to_string()) {
@@ -200,7 +200,7 @@ impl S3 {
 
     async fn batch(&self, first: u64, entries: u64) -> Fallible<Response<Incoming>> {
         let objects: Vec<_> =
-            (first..first + entries).map(|number| serde_json::json!({"Key": content::key(self.size, number)})).collect();
+            (first..first + entries).map(|number| serde_json::json!({"Key": names::key(self.size, number)})).collect();
         let body = serde_json::to_vec(&serde_json::json!({ "Objects": objects }))?;
         let hash: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
         let path = format!("/{}?batch-get", self.bucket);

@@ -4,14 +4,14 @@
 //! Invariant: a wrong byte, a missing part or memory over its bound fails the run; a time never does.
 //!
 //! In reading order: [`measures`] (what is compared with what), `gateway` (processes), `load` with `reader` (the client),
-//! `origin` and `content` (the other end), `table`.
+//! `origin` and `names` (the other end), `table`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a bench is for")]
 
-mod content;
 mod gateway;
 mod load;
 mod measures;
+mod names;
 mod origin;
 mod reader;
 mod table;

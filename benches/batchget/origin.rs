@@ -17,7 +17,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use crate::{Fallible, content};
+use crate::{Fallible, names};
+use batchgate::load::content;
 
 /// Serves on a free port, says which on standard output, and ends with standard input.
 pub fn run() -> Fallible<()> {
@@ -75,8 +76,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Pattern>, Infalli
 
 fn target(path: &str) -> Option<(Duration, u64, u64)> {
     let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
-    let (size, number) = content::parse_key(key)?;
-    Some((Duration::from_millis(content::parse_bucket(bucket)?), size, number))
+    let (size, number) = names::parse_key(key)?;
+    Some((Duration::from_millis(names::parse_bucket(bucket)?), size, number))
 }
 
 fn refusal(status: StatusCode) -> Response<Pattern> {

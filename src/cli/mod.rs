@@ -1,6 +1,7 @@
 //! The command line: arguments in, exit codes out. Human output goes to stdout, logs to stderr. Nothing here knows how a
 //! request is answered.
 
+mod aws;
 pub mod config;
 mod serve;
 

@@ -105,6 +105,11 @@ impl Endpoint {
         Ok(Self { store, idle_timeout: config.idle_timeout })
     }
 
+    /// Scheme and authority, for people.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.store.scheme, self.store.authority)
+    }
+
     /// Sends a request whose path names the bucket first, and gives its answer whatever the status. Signed, body included.
     ///
     /// # Errors

@@ -74,7 +74,8 @@ impl Credentials {
         Self::provided(SharedCredentialsProvider::new(chain), now, expiry)
     }
 
-    fn provided(provider: SharedCredentialsProvider, now: WallClock, expiry: Gauge) -> Self {
+    /// What a provider gives; `expiry` shows when it ends, in seconds of Unix time.
+    pub fn provided(provider: SharedCredentialsProvider, now: WallClock, expiry: Gauge) -> Self {
         Self::Provided(Box::new(Provided { provider, now, expiry, kept: Mutex::new(None), failed: Mutex::new(None) }))
     }
 
