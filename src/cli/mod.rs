@@ -3,6 +3,7 @@
 
 mod aws;
 pub mod config;
+mod demo;
 mod serve;
 
 use std::io::{self, Write};
@@ -35,6 +36,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::DemoArgs),
     Serve(serve::ServeArgs),
     /// Check and show settings
     #[command(subcommand)]
@@ -55,6 +57,7 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
     let check_policy = |text: &str| Policy::parse(text).map(drop).map_err(|e| e.to_string());
     let world = World { env, read_file: &read_file, check_policy: &check_policy };
     let done = match &arguments.command {
+        Command::Demo(args) => demo::run(args, out),
         Command::Serve(args) => serve::run(args, &world, out),
         Command::Config(command) => config::run(command, &world, out),
     };

@@ -8,7 +8,7 @@ use clap::Args;
 use rand::Rng;
 use rand::rngs::OsRng;
 use rand::{SeedableRng, rngs::StdRng};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::config::{World, refusal, settings, show};
 use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
@@ -108,9 +108,7 @@ async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dy
         Ok(app) => app,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_USAGE)),
     };
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut signals = Signals::new()?;
     let running = match app.spawn().await {
         Ok(running) => running,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_FAILED)),
@@ -124,22 +122,41 @@ async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dy
     }
     writeln!(out, "listening admin http://{}", running.admin)?;
     out.flush()?;
-    let mut told = async || loop {
-        tokio::select! {
-            _ = terminate.recv() => return,
-            _ = interrupt.recv() => return,
-            _ = hangup.recv() => tracing::warn!("settings are not reloaded in this version; restart to change them"),
-        }
-    };
-    told().await;
+    signals.told().await;
     tracing::info!("draining");
-    running.finish(told()).await;
+    running.finish(signals.told()).await;
     Ok(EXIT_OK)
+}
+
+/// The ways in which a process is told to end.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From now on none of them ends the process by itself.
+    pub(super) fn new() -> io::Result<Self> {
+        let [terminate, interrupt, hangup] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+        Ok(Self { terminate: terminate?, interrupt: interrupt?, hangup: hangup? })
+    }
+
+    /// Waits until it is told to end.
+    pub(super) async fn told(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => tracing::warn!("settings are not reloaded in this version; restart to change them"),
+            }
+        }
+    }
 }
 
 /// Someone who may do everything, for a first try without a settings file. The keys are random and live as long as the
 /// process.
-fn first_identity() -> IdentityConfig {
+pub(super) fn first_identity() -> IdentityConfig {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut random = StdRng::try_from_rng(&mut OsRng).expect("the system has randomness");
     let mut text =
