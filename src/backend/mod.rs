@@ -1,7 +1,8 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
-//! one endpoint; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
+//! one endpoint, [`embedded`] keeps objects in this process; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
 //! [`registry`] holds them all by name. Nothing here knows batches, clients or identities.
 
+pub mod embedded;
 pub mod limited;
 pub mod registry;
 pub mod retrying;
