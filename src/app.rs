@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
-use http::{HeaderValue, Response, Uri, header};
+use http::{HeaderValue, Response, header};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 
 use crate::auth::{Authenticator, Identity, Policy};
 use crate::backend::delayed::Delayed;
+use crate::backend::embedded::{EmbeddedStore, NOTICE};
 use crate::backend::limited::{LimitConfig, Limiter};
-use crate::backend::s3::credentials::{Credentials, KeyPair};
-use crate::backend::s3::{S3Store, connect, sign::Signer};
+use crate::backend::s3::S3Store;
 use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
 use crate::budget::Pool;
-use crate::config::{BackendConfig, CredentialsConfig, IdentityConfig, PolicySource, Settings, TailConfig};
+use crate::config::{BackendConfig, BackendKind, IdentityConfig, PolicySource, Settings, TailConfig};
 use crate::edge::admin::Admin;
 use crate::edge::listener::{ListenerConfig, Server, Shutdown, tls_acceptor};
 use crate::edge::{Edge, EdgeConfig, Handled, Handler};
@@ -100,7 +100,9 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     };
     let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
-    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone() };
+    let notes = notes(settings);
+    notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes };
     Ok(App {
         secure: tls.is_some(),
         server: Server::new(edge, listener, tls, shutdown.clone()),
@@ -115,30 +117,14 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
 }
 
 async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -> std::result::Result<Backend, BoxError> {
-    let endpoint: Uri = config.endpoint.parse()?;
-    let (Some(scheme), Some(authority)) = (endpoint.scheme(), endpoint.authority()) else {
-        return Err(format!("the endpoint of backend {} is no URL", config.name).into());
-    };
-    let metrics = metrics.backend(&config.name);
-    let credentials = match &config.credentials {
-        CredentialsConfig::Chain => Credentials::chain(system_clock, metrics.credentials_expiry.clone()).await,
-        CredentialsConfig::Static { access_key, secret_key, session_token } => {
-            let token = session_token.as_ref().map(|token| token.expose());
-            Credentials::Static(Arc::new(KeyPair::new(access_key, secret_key.expose(), token)?))
+    let numbers = metrics.backend(&config.name);
+    let store: Box<dyn Store> = match config.kind {
+        BackendKind::S3 => Box::new(S3Store::open(config, numbers.clone(), system_clock).await?),
+        BackendKind::Embedded => {
+            let stored = metrics.stored(&config.name);
+            Box::new(EmbeddedStore::new(config, system_clock, random(), numbers.clone(), &stored))
         }
     };
-    let https = scheme == &http::uri::Scheme::HTTPS;
-    let store = S3Store {
-        clients: connect::clients(config.connect_timeout, config.concurrency, https, config.ca_file.as_deref())?,
-        scheme: scheme.clone(),
-        authority: authority.clone(),
-        addressing: config.addressing,
-        credentials,
-        signer: Signer::new(&config.region),
-        now: system_clock,
-        metrics: metrics.clone(),
-    };
-    let store: Box<dyn Store> = Box::new(store);
     let store: Box<dyn Store> = match config.latency {
         Duration::ZERO => store,
         latency => Box::new(Delayed { inner: store, latency }),
@@ -147,12 +133,18 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
     Ok(Backend {
         name: config.name.clone(),
         store,
-        limiter: Limiter::new(limit, metrics.clone()),
-        metrics,
+        limiter: Limiter::new(limit, numbers.clone()),
+        metrics: numbers,
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),
     })
+}
+
+/// What an operator should know of the backends, a line each.
+fn notes(settings: &Settings) -> Vec<String> {
+    let embedded = settings.backends.iter().filter(|backend| backend.kind == BackendKind::Embedded);
+    embedded.map(|backend| format!("backend {}: {NOTICE}", backend.name)).collect()
 }
 
 fn routes(settings: &Settings, registry: &Registry) -> std::result::Result<Routes<Arc<Backend>>, BoxError> {

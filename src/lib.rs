@@ -6,6 +6,7 @@ pub mod types;
 pub mod error;
 
 pub mod budget;
+pub mod checksum;
 pub mod config;
 pub mod peer;
 pub mod stall;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Rooms by floor, the lowest first. Rooms of one floor do not import each other, except those below.
 const FLOORS: &[&[&str]] = &[
     &["types", "error"],
-    &["budget", "config", "peer", "stall", "telemetry"],
+    &["budget", "checksum", "config", "peer", "stall", "telemetry"],
     &["backend"],
     &["auth", "client", "route"],
     // `load` stands on `client` and needs nothing of the gateway; `cli` runs it.

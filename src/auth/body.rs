@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::canonical::single;
-use super::checksum::Checksum;
+use super::checksum;
 use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
@@ -228,7 +228,7 @@ impl Check {
 fn announced_trailer(headers: &HeaderMap) -> Result<Option<Trailer>> {
     let Some(value) = single(headers, "x-amz-trailer")? else { return Ok(None) };
     let name = String::from_utf8_lossy(value).trim_matches([' ', '\t']).to_ascii_lowercase();
-    let trailer = Checksum::by_trailer(&name).and_then(|checksum| Some((HeaderName::try_from(&name).ok()?, checksum)));
+    let trailer = checksum::by_trailer(&name).and_then(|checksum| Some((HeaderName::try_from(&name).ok()?, checksum)));
     match trailer {
         Some((name, checksum)) => Ok(Some(Trailer { name, checksum })),
         None => Err(Error::new(Kind::InvalidRequest, format!("x-amz-trailer names {name:?}, which is not a supported checksum."))),

@@ -12,8 +12,9 @@ use subtle::ConstantTimeEq;
 use super::ChunkSeal;
 use super::authenticator::push_hex;
 use super::body::BodyError;
-use super::checksum::Checksum;
+use super::checksum::check;
 use super::claim::parse_hex32;
+use crate::checksum::Checksum;
 use crate::error::Kind;
 
 /// Longest header line of a chunk, in bytes: 16 digits, `;chunk-signature=`, 64 digits and the line end are 99.
@@ -148,7 +149,7 @@ impl Decoder {
             (None, _) => Ok(None),
             (Some(trailer), None) => Err(bad_trailer(format!("{} was announced and did not come", trailer.name))),
             (Some(trailer), Some(value)) => {
-                trailer.checksum.check(trailer.name.as_str(), &value)?;
+                check(&trailer.checksum, trailer.name.as_str(), &value)?;
                 let value = HeaderValue::try_from(value).expect("base64 is a header value");
                 Ok(Some((trailer.name.clone(), value)))
             }

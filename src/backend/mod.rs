@@ -1,8 +1,10 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
-//! one endpoint; [`delayed`] moves it further away, for trials; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
-//! [`registry`] holds them all by name. Nothing here knows batches, clients or identities.
+//! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
+//! when a read may wait for one; [`retrying`] makes one logical read of many attempts; [`registry`] holds them all by name.
+//! Nothing here knows batches, clients or identities.
 
 pub mod delayed;
+pub mod embedded;
 pub mod limited;
 pub mod registry;
 pub mod retrying;

@@ -18,8 +18,8 @@ pub enum ConfigCommand {
     ///
     /// Reads the settings as `serve` would: defaults, then the file, then the environment (BATCHGATE__SERVER__LISTEN=...).
     /// Each problem is one line, `file:line: key: message`. Files that the settings name must be readable; no backend is
-    /// asked. Exit code 0 if there is no problem, 2 if there is. `serve` wants a backend as well; settings without one are no
-    /// problem here.
+    /// asked. Exit code 0 if there is no problem, 2 if there is. `serve --config` wants a backend as well; settings without
+    /// one are no problem here.
     #[command(
         after_help = "Examples:\n  batchgate config check --config batchgate.toml\n  batchgate config check --config batchgate.toml --json"
     )]

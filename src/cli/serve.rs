@@ -13,7 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::config::{World, refusal, settings, show};
 use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
 use crate::app;
-use crate::config::{Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
+use crate::backend::embedded::NOTICE;
+use crate::config::{BackendConfig, BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, RouteConfig, Secret, Settings};
 use crate::telemetry::start_logging;
 
 /// Where AWS tools find the region, the first one that is set.
@@ -24,9 +25,11 @@ const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
 #[command(
     about = "Run the gateway",
     long_about = "Run the gateway.\n\nReads settings from the defaults, then FILE, then the environment (BATCHGATE__SERVER__LISTEN=...), then these flags.\n\
+                  Without FILE and without --backend it serves a store of its own, in memory: for trying and testing, empty at start\n\
+                  and lost at the end. Without FILE it also makes a key pair, and prints it.\n\
                   Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way\n\
                   is finished first, until server.drain_deadline; a second signal ends it at once.",
-    after_help = "Examples:\n  batchgate serve --backend http://127.0.0.1:8333     # credentials as every AWS tool finds them; prints a key pair\n  \
+    after_help = "Examples:\n  batchgate serve                                     # a store in memory on 127.0.0.1:9000; prints a key pair\n  batchgate serve --backend http://127.0.0.1:8333     # credentials as every AWS tool finds them; prints a key pair\n  \
                   batchgate serve --config batchgate.toml\n\nExit codes: 0 ended as told, 2 wrong settings, 3 could not be done."
 )]
 pub struct ServeArgs {
@@ -79,9 +82,13 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
         Err(problems) => return Ok(complain(refusal(&problems, false).text.trim_end(), EXIT_USAGE)),
     };
     if settings.backends.is_empty() {
-        let what = "there is no backend to serve. Give --backend URL, or a settings file with a [[backends]] table \
-                    (name, kind = \"s3\", endpoint); see config/minimal.toml";
-        return Ok(complain(what, EXIT_USAGE));
+        // Whoever wrote a file and forgot the store must not find out when its data is lost.
+        if args.config.is_some() {
+            let what = "there is no backend to serve. Give --backend URL, or a [[backends]] table in the settings file \
+                        (name, kind = \"s3\", endpoint; or kind = \"embedded\" for a store in memory); see config/minimal.toml";
+            return Ok(complain(what, EXIT_USAGE));
+        }
+        embedded(&mut settings);
     }
     if let Err(what) = start_logging(&settings.log.level, settings.log.format == LogFormat::Json) {
         return Ok(complain(&what, EXIT_USAGE));
@@ -102,6 +109,13 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
     served
 }
 
+/// All buckets in an embedded store, for a first try without any settings.
+fn embedded(settings: &mut Settings) {
+    let backend = BackendConfig::embedded("store");
+    settings.routes.push(RouteConfig { bucket: "*".to_owned(), backend: backend.name.clone(), rename: None });
+    settings.backends.push(backend);
+}
+
 async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dyn Write) -> io::Result<u8> {
     let shown = show(Ok(settings.clone()), false).text;
     let app = match app::build(settings, shown).await {
@@ -113,6 +127,9 @@ async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dy
         Ok(running) => running,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_FAILED)),
     };
+    for backend in settings.backends.iter().filter(|backend| backend.kind == BackendKind::Embedded) {
+        writeln!(out, "backend {}: {NOTICE}", backend.name)?;
+    }
     if let Some(identity) = first {
         writeln!(out, "identity access_key={} secret_key={}", identity.access_key, identity.secret_key.expose())?;
     }

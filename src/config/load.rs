@@ -10,8 +10,8 @@ use super::tree::{Node, Sources, merge};
 use super::validate::{Facts, validate};
 use super::value::Secret;
 use super::{
-    AdminConfig, BackendConfig, BatchConfig, CredentialsConfig, IdentityConfig, LogConfig, PolicySource, RouteConfig, ServerConfig,
-    Settings, TailConfig, TlsConfig,
+    AdminConfig, BackendConfig, BackendKind, BatchConfig, CredentialsConfig, IdentityConfig, LogConfig, PolicySource, RouteConfig,
+    ServerConfig, Settings, TailConfig, TlsConfig,
 };
 
 /// Reads each named field of a struct from the key of the same name.
@@ -97,9 +97,22 @@ fn admin_config(r: &mut Reader<'_>, node: Option<Node>) -> AdminConfig {
 
 fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     let mut s = r.section(path, Some(node));
-    let mut c = BackendConfig::new(r.required(&mut s, "name"), r.required(&mut s, "endpoint"));
-    fields!(r, s, c: kind, region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency,
-        concurrency_min, latency);
+    let name = r.required(&mut s, "name");
+    let mut c = match r.get(&mut s, "kind").unwrap_or(BackendKind::S3) {
+        BackendKind::S3 => BackendConfig::new(name, r.required(&mut s, "endpoint")),
+        BackendKind::Embedded => BackendConfig::embedded(name),
+    };
+    let (kind, elsewhere): (_, &[&str]) = match c.kind {
+        BackendKind::S3 => ("s3", &["memory_bytes_max"]),
+        BackendKind::Embedded => ("embedded", &["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"]),
+    };
+    for key in elsewhere {
+        if let Some(node) = s.take(key) {
+            r.problem(&node.origin, s.path_of(key), format!("has no place in a backend of kind {kind:?}; remove it"));
+        }
+    }
+    fields!(r, s, c: region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
+        latency, memory_bytes_max);
     c.ca_file = r.file_path(&mut s, "ca_file");
     if let Some(node) = s.take("credentials") {
         c.credentials = credentials(r, &s.path_of("credentials"), node);

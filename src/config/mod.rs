@@ -1,7 +1,7 @@
 //! Settings as data. What enters is text (a TOML file, environment variables, flags); what leaves is one [`Settings`] that
 //! was merged and validated once, or every [`Problem`] in it. Nothing here opens a socket or knows the parts that the
 //! settings describe; files are read only through the function in [`Sources`]. Invariant: a `Settings` that [`load`]
-//! returned needs no further check, save that `serve` wants a backend.
+//! returned needs no further check, save that `serve` with a file wants a backend.
 //!
 //! In reading order: the data (here and in `parties`), `value` (durations, sizes, secrets), `problem`, `tree` (text to one
 //! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `load` (which keys there are), `validate` (rules over
@@ -44,7 +44,7 @@ pub struct Settings {
     pub server: ServerConfig,
     /// The port for operators.
     pub admin: AdminConfig,
-    /// The S3 stores behind the gateway. `serve` needs one; validation does not.
+    /// The S3 stores behind the gateway. `serve` with a file needs one; validation does not.
     pub backends: Vec<BackendConfig>,
     /// Which bucket lives on which backend; the first match wins. Default: with exactly one backend, every bucket is there.
     pub routes: Vec<RouteConfig>,

@@ -9,17 +9,18 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::schema;
-use super::value::{self, DurationText, Secret};
+use super::value::{self, ByteSize, DurationText, Secret, format_duration, format_size};
 
-/// One S3 store behind the gateway (`[[backends]]`).
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+/// One S3 store behind the gateway (`[[backends]]`). Written out, it has the keys of its kind
+/// only; so the attributes for that are the schema's, and the writing is by hand.
+#[derive(Clone, Debug, PartialEq, JsonSchema)]
 #[serde(default = "BackendConfig::unnamed", deny_unknown_fields)]
 pub struct BackendConfig {
     /// The name that routes, logs and metrics use: letters, digits, `.`, `_`, `-`; unique. Required.
     pub name: String,
-    /// What it speaks. Default `"s3"`.
+    /// What it is. Default `"s3"`.
     pub kind: BackendKind,
-    /// `http://host[:port]` or `https://host[:port]`, without path or user. Required.
+    /// `http://host[:port]` or `https://host[:port]`, without path or user. Required for `"s3"`.
     pub endpoint: String,
     /// The region that requests to it are signed for. Default `"us-east-1"`.
     pub region: String,
@@ -51,6 +52,10 @@ pub struct BackendConfig {
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub latency: Duration,
+    /// Of an embedded store: the most memory that its objects take, with their names, headers and parts. Default `"1GiB"`.
+    #[serde(serialize_with = "value::as_size")]
+    #[schemars(with = "ByteSize")]
+    pub memory_bytes_max: u64,
 }
 
 impl BackendConfig {
@@ -70,7 +75,13 @@ impl BackendConfig {
             concurrency: 256,
             concurrency_min: 4,
             latency: Duration::ZERO,
+            memory_bytes_max: 1 << 30,
         }
+    }
+
+    /// An embedded store with every default.
+    pub fn embedded(name: impl Into<String>) -> Self {
+        Self { kind: BackendKind::Embedded, ..Self::new(name, "") }
     }
 
     pub(super) fn unnamed() -> Self {
@@ -78,12 +89,43 @@ impl BackendConfig {
     }
 }
 
-/// What a backend speaks.
+impl Serialize for BackendConfig {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("name", &self.name)?;
+        map.serialize_entry("kind", &self.kind)?;
+        if self.kind == BackendKind::S3 {
+            map.serialize_entry("endpoint", &self.endpoint)?;
+        }
+        map.serialize_entry("region", &self.region)?;
+        if self.kind == BackendKind::S3 {
+            map.serialize_entry("addressing", &self.addressing)?;
+            map.serialize_entry("credentials", &self.credentials)?;
+            if let Some(file) = &self.ca_file {
+                map.serialize_entry("ca_file", file)?;
+            }
+            map.serialize_entry("connect_timeout", &format_duration(self.connect_timeout))?;
+        }
+        map.serialize_entry("attempt_timeout", &format_duration(self.attempt_timeout))?;
+        map.serialize_entry("response_timeout", &format_duration(self.response_timeout))?;
+        map.serialize_entry("concurrency", &self.concurrency)?;
+        map.serialize_entry("concurrency_min", &self.concurrency_min)?;
+        map.serialize_entry("latency", &format_duration(self.latency))?;
+        if self.kind == BackendKind::Embedded {
+            map.serialize_entry("memory_bytes_max", &format_size(self.memory_bytes_max))?;
+        }
+        map.end()
+    }
+}
+
+/// What a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
-    /// S3 over HTTP.
+    /// A store that is spoken to with S3 over HTTP.
     S3,
+    /// A store in this process, in memory, for trying and testing: it is empty at start and lost at the end.
+    Embedded,
 }
 
 /// Where the bucket's name goes in a request to a backend.

@@ -158,17 +158,4 @@ macro_rules! words {
 
 words!(Addressing, "\"path\" or \"virtual\"", "path" => Self::Path, "virtual" => Self::Virtual);
 words!(LogFormat, "\"text\" or \"json\"", "text" => Self::Text, "json" => Self::Json);
-
-impl Scalar for BackendKind {
-    const WANTED: &'static str = "\"s3\"";
-    fn from_toml(value: &Value) -> Result<Self, Option<String>> {
-        Self::from_text(value.as_str().ok_or(None)?)
-    }
-    fn from_text(text: &str) -> Result<Self, Option<String>> {
-        match text {
-            "s3" => Ok(Self::S3),
-            "embedded" => Err(Some("\"embedded\" is not available in this version; use \"s3\"".into())),
-            _ => Err(Some(format!("{text:?} is not {}", Self::WANTED))),
-        }
-    }
-}
+words!(BackendKind, "\"s3\" or \"embedded\"", "s3" => Self::S3, "embedded" => Self::Embedded);

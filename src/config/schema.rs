@@ -23,7 +23,12 @@ pub fn schema() -> Value {
         identity["allOf"] = json!([one_of("access_key"), one_of("secret_key")]);
     }
     if let Some(backend) = schema.pointer_mut("/$defs/BackendConfig") {
-        backend["required"] = json!(["name", "endpoint"]);
+        backend["required"] = json!(["name"]);
+        let no = |key: &str| json!({ "not": { "required": [key] } });
+        let elsewhere: Vec<Value> = ["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"].map(no).into();
+        backend["if"] = json!({ "properties": { "kind": { "const": "embedded" } }, "required": ["kind"] });
+        backend["then"] = json!({ "allOf": elsewhere });
+        backend["else"] = json!({ "required": ["endpoint"], "allOf": [no("memory_bytes_max")] });
         for key in ["name", "endpoint"] {
             // The struct has an empty text there only so that reading can go on after a mistake.
             backend["properties"][key].as_object_mut().expect("a property is an object").remove("default");

@@ -164,7 +164,7 @@ fn backends_are_checked() {
             assert!(!problems[0].message.contains("u:p"));
         }
     }
-    let text = "[[backends]]\nname = \"a\"\nkind = \"embedded\"\nconcurrency = 2\n[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\n\
+    let text = "[[backends]]\nname = \"a\"\nkind = \"memory\"\nconcurrency = 2\n[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\n\
                 concurrency_min = 0\naddressing = \"dns\"\nca_file = \"none.pem\"\n[[backends]]\nname = \"a b\"\nendpoint = \"http://a\"\nca_file = \"latin1.pem\"\n";
     let result = load_text(text);
     assert_eq!(
@@ -181,7 +181,36 @@ fn backends_are_checked() {
             "12 backends[2].name"
         ]
     );
-    assert!(messages(result).contains("not available in this version"));
+    assert!(messages(result).contains("is not \"s3\" or \"embedded\""));
+}
+
+#[test]
+fn each_kind_of_backend_has_keys_of_its_own() {
+    let embedded = "[[backends]]\nname = \"a\"\nkind = \"embedded\"\n";
+    assert_eq!(load_text(embedded).unwrap().backends, [BackendConfig::embedded("a")]);
+    let small = load_text(&format!("{embedded}memory_bytes_max = \"8MiB\"\n")).unwrap();
+    assert_eq!(small.backends[0].memory_bytes_max, 8 * MIB);
+    // What is written out is read again, with the keys of the kind and no others.
+    let shown = toml::to_string(&small).unwrap();
+    assert!(!shown.contains("endpoint") && !shown.contains("credentials"), "{shown}");
+    assert_eq!(load_text(&shown).unwrap(), small);
+    let foreign = "endpoint = \"http://a\"\naddressing = \"path\"\ncredentials = { source = \"chain\" }\nca_file = \"ca.pem\"\n\
+                   connect_timeout = \"1s\"\nmemory_bytes_max = 0\n";
+    let result = load_text(&format!("{embedded}{foreign}"));
+    assert_eq!(
+        places(result.clone()),
+        [
+            "4 backends[0].endpoint",
+            "5 backends[0].addressing",
+            "6 backends[0].credentials",
+            "7 backends[0].ca_file",
+            "8 backends[0].connect_timeout",
+            "9 backends[0].memory_bytes_max"
+        ]
+    );
+    assert!(messages(result).contains("has no place in a backend of kind \"embedded\""));
+    let result = load_text("[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\nmemory_bytes_max = \"1GiB\"\n");
+    assert_eq!(places(result), ["4 backends[0].memory_bytes_max"]);
 }
 
 #[test]
@@ -450,7 +479,8 @@ fn schema_reference_and_loader_know_the_same_keys() {
 fn schema_gives_defaults_and_what_is_required() {
     let schema = schema();
     assert_eq!(schema["$defs"]["BatchConfig"]["properties"]["window_bytes"]["default"], "32MiB");
-    assert_eq!(schema["$defs"]["BackendConfig"]["required"], serde_json::json!(["name", "endpoint"]));
+    assert_eq!(schema["$defs"]["BackendConfig"]["required"], serde_json::json!(["name"]));
+    assert_eq!(schema["$defs"]["BackendConfig"]["else"]["required"], serde_json::json!(["endpoint"]));
     assert_eq!(schema["$defs"]["ServerConfig"]["additionalProperties"], false);
     assert!(schema["$defs"]["IdentityConfig"]["properties"]["policy_file"]["description"].is_string());
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem, nearest};
 use super::value::format_size;
-use super::{BackendConfig, CredentialsConfig, RouteConfig, Settings};
+use super::{BackendConfig, BackendKind, CredentialsConfig, RouteConfig, Settings};
 
 /// Largest count: permits and tables are sized by these.
 const COUNT_MAX: usize = 1_000_000;
@@ -211,7 +211,11 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     rules.check(plain, &[&key("name")], || {
         format!("{:?} is no name; write 1 to 63 of letters, digits, \".\", \"_\" and \"-\"", b.name)
     });
-    rules.check(endpoint(&b.endpoint).is_ok(), &[&key("endpoint")], || endpoint(&b.endpoint).err().unwrap_or_default().into());
+    if b.kind == BackendKind::Embedded {
+        rules.size(&key("memory_bytes_max"), b.memory_bytes_max);
+    } else {
+        rules.check(endpoint(&b.endpoint).is_ok(), &[&key("endpoint")], || endpoint(&b.endpoint).err().unwrap_or_default().into());
+    }
     rules.region(&key("region"), &b.region);
     if let CredentialsConfig::Static { access_key: id, .. } = &b.credentials {
         access_key(rules, &key("credentials"), id);

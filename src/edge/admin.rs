@@ -26,6 +26,8 @@ pub struct Admin {
     pub metrics: Metrics,
     /// For `/configz`: the effective settings, secrets hidden.
     pub settings: String,
+    /// What `/readyz` tells of the backends, a line each.
+    pub notes: Vec<String>,
     /// Cancelled once this process should get no new requests.
     pub draining: CancellationToken,
 }
@@ -50,6 +52,10 @@ impl Admin {
         }
     }
 
+    fn ready(&self) -> String {
+        ["ready"].into_iter().chain(self.notes.iter().map(String::as_str)).map(|line| format!("{line}\n")).collect()
+    }
+
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD\n");
@@ -57,7 +63,7 @@ impl Admin {
         match request.uri().path() {
             "/livez" => text(StatusCode::OK, "text/plain", "alive\n"),
             "/readyz" if self.draining.is_cancelled() => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n"),
-            "/readyz" => text(StatusCode::OK, "text/plain", "ready\n"),
+            "/readyz" => text(StatusCode::OK, "text/plain", self.ready()),
             "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", self.metrics.render()),
             "/configz" => text(StatusCode::OK, "application/toml", self.settings.clone()),
             _ => text(StatusCode::NOT_FOUND, "text/plain", "there is /livez, /readyz, /metrics and /configz\n"),

@@ -3,7 +3,7 @@
 
 pub mod names;
 
-pub use names::{BackendMetrics, Metrics};
+pub use names::{BackendMetrics, Metrics, StoredMetrics};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;

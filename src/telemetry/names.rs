@@ -50,6 +50,17 @@ pub struct Metrics {
     attempt_seconds: HistogramVec,
     retries_total: IntCounterVec,
     credentials_expiry: GaugeVec,
+    stored_bytes: IntGaugeVec,
+    stored_max_bytes: IntGaugeVec,
+}
+
+/// What an embedded store holds.
+#[derive(Clone, Debug)]
+pub struct StoredMetrics {
+    /// Bytes taken by objects, parts and what is known of them.
+    pub bytes: IntGauge,
+    /// The most that `bytes` may be.
+    pub bytes_max: IntGauge,
 }
 
 /// One backend's children.
@@ -121,11 +132,17 @@ impl Metrics {
                 "when a backend's credentials end, 0 if they do not",
                 &["backend"],
             ),
+            stored_bytes: gauges("batchgate_backend_stored_bytes", "memory that an embedded store takes", &["backend"]),
+            stored_max_bytes: gauges(
+                "batchgate_backend_stored_max_bytes",
+                "most memory that an embedded store takes",
+                &["backend"],
+            ),
             registry,
         };
         let build = gauges("batchgate_build_info", "1, with the version as label", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 23] = [
+        let all: [Box<dyn Collector>; 25] = [
             Box::new(build),
             Box::new(m.requests_total.clone()),
             Box::new(m.request_seconds.clone()),
@@ -148,6 +165,8 @@ impl Metrics {
             Box::new(m.attempt_seconds.clone()),
             Box::new(m.retries_total.clone()),
             Box::new(m.credentials_expiry.clone()),
+            Box::new(m.stored_bytes.clone()),
+            Box::new(m.stored_max_bytes.clone()),
             Box::new(prometheus::process_collector::ProcessCollector::for_self()),
         ];
         for collector in all {
@@ -169,6 +188,14 @@ impl Metrics {
             attempt_seconds: self.attempt_seconds.with_label_values(&[name]),
             retries: self.retries_total.with_label_values(&[name]),
             credentials_expiry: self.credentials_expiry.with_label_values(&[name]),
+        }
+    }
+
+    /// The children of the embedded store behind the backend called `name`.
+    pub fn stored(&self, name: &str) -> StoredMetrics {
+        StoredMetrics {
+            bytes: self.stored_bytes.with_label_values(&[name]),
+            bytes_max: self.stored_max_bytes.with_label_values(&[name]),
         }
     }
 

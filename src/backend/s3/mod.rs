@@ -4,6 +4,7 @@
 
 pub mod connect;
 pub mod credentials;
+mod open;
 pub mod sign;
 
 use std::time::SystemTime;

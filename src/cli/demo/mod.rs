@@ -88,7 +88,7 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write) -> io::Result<u8> {
         );
         return Ok(complain(&what, EXIT_USAGE));
     }
-    if let Err(what) = start_logging("warn", false) {
+    if let Err(what) = start_logging("error", false) {
         return Ok(complain(&what, EXIT_FAILED));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -201,8 +201,7 @@ async fn start(args: &DemoArgs, identity: IdentityConfig) -> Result<Running, Str
     let mut settings = Settings::default();
     settings.server.listen = vec![any];
     settings.admin.listen = any;
-    settings.backends =
-        vec![BackendConfig { latency: args.backend_latency, ..BackendConfig::new("memory", "http://127.0.0.1:8333") }];
+    settings.backends = vec![BackendConfig { latency: args.backend_latency, ..BackendConfig::embedded("memory") }];
     settings.routes = vec![RouteConfig { bucket: "*".to_owned(), backend: "memory".to_owned(), rename: None }];
     settings.identities = vec![identity];
     let app = app::build(&settings, String::new()).await.map_err(|e| e.to_string())?;

@@ -1,0 +1,87 @@
+//! The bound on what the store holds. Every byte of data carries its reservation with it, so that what is shared (copies, parts
+//! that became an object, answers that are still being read) is paid for once and as long as it is there. Counts are bounded
+//! too: whatever is kept pays a constant beside its bytes.
+
+use bytes::{Bytes, BytesMut};
+use prometheus::IntGauge;
+
+use super::fault::{Done, Fault};
+use crate::budget::{Pool, Reservation};
+use crate::config::format_size;
+
+/// What a bucket, an upload, an object or a part costs beside its names, headers and data: the structures around them, rounded
+/// up.
+pub const ITEM_BYTES: u64 = 1024;
+
+/// The memory of one store.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pool: Pool,
+}
+
+impl Memory {
+    /// At most `bytes_max`; the gauge shows what is taken.
+    pub fn new(bytes_max: u64, gauge: Option<IntGauge>) -> Self {
+        Self { pool: Pool::new(bytes_max, gauge) }
+    }
+
+    /// Takes `bytes` and an item's constant.
+    ///
+    /// # Errors
+    /// `InsufficientStorage` with status 507, which says what it is (S3 has no code of its own for a full store) and which
+    /// clients do not try again, as they would a 503.
+    pub fn take(&self, bytes: u64) -> Done<Reservation> {
+        self.pool.try_reserve(bytes.saturating_add(ITEM_BYTES)).ok_or_else(|| {
+            let message = format!(
+                "The embedded store is full: {bytes} more bytes do not fit in its memory_bytes_max of {}, of which {} are free. \
+                 Delete something, or set memory_bytes_max of the backend higher.",
+                format_size(self.pool.max()),
+                format_size(self.pool.free())
+            );
+            Fault::new("InsufficientStorage", message)
+        })
+    }
+
+    /// How many bytes are taken.
+    #[cfg(test)]
+    pub fn used(&self) -> u64 {
+        self.pool.max() - self.pool.free()
+    }
+}
+
+/// Bytes that hold their reservation until the last slice of them is gone.
+struct Paid {
+    data: BytesMut,
+    _reservation: Reservation,
+}
+
+impl AsRef<[u8]> for Paid {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// `data` and what pays for it, as one.
+pub fn paid(data: BytesMut, reservation: Reservation) -> Bytes {
+    Bytes::from_owner(Paid { data, _reservation: reservation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_paid_for_until_the_last_slice_is_gone() {
+        let memory = Memory::new(4096, None);
+        let reservation = memory.take(2000).expect("fits");
+        let whole = paid(BytesMut::from(&[7; 2000][..]), reservation);
+        let slice = whole.slice(10..20);
+        drop(whole);
+        assert_eq!((memory.used(), slice.len()), (2000 + ITEM_BYTES, 10));
+        let fault = memory.take(2000).expect_err("full");
+        assert_eq!(fault.status.as_u16(), 507);
+        assert!(fault.message.contains("memory_bytes_max") && fault.message.contains("4KiB"), "{}", fault.message);
+        drop(slice);
+        assert_eq!(memory.used(), 0);
+    }
+}
