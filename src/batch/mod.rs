@@ -172,7 +172,7 @@ impl Batches {
             admission: Arc::clone(&self.admission),
         };
         let metrics = self.metrics.clone();
-        tokio::spawn(run(driver, metrics, id, cut));
+        tokio::spawn(run(driver, format, metrics, id, cut));
         let mut response = Response::new(Body::new(BatchBody::new(receiver).map_err(BoxError::from)));
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response.headers_mut().insert("batch-count", HeaderValue::from(count));
@@ -221,7 +221,7 @@ impl Drop for InFlight {
     }
 }
 
-async fn run(driver: Driver, metrics: Metrics, id: RequestId, cut: Option<CancellationToken>) {
+async fn run(driver: Driver, format: Format, metrics: Metrics, id: RequestId, cut: Option<CancellationToken>) {
     let stalled = Stalled { break_off: CancellationToken::new(), gone: CancellationToken::new() };
     metrics.batch_in_flight.inc();
     let _in_flight = InFlight { gauge: metrics.batch_in_flight.clone(), gone: stalled.gone.clone() };
@@ -231,13 +231,14 @@ async fn run(driver: Driver, metrics: Metrics, id: RequestId, cut: Option<Cancel
     if let (Ending::BrokenOff, Some(cut)) = (ending, cut) {
         cut.cancel();
     }
-    metrics.batches_total.with_label_values(&[ending.name()]).inc();
+    metrics.batches_total.with_label_values(&[ending.name(), format.name()]).inc();
     metrics.batch_bytes_total.inc_by(totals.bytes);
     metrics.entries_total.with_label_values(&["failed"]).inc_by(totals.failed);
     metrics.entries_total.with_label_values(&["delivered"]).inc_by(totals.delivered);
     tracing::debug!(
         request.id = %id,
         batch.ending = ending.name(),
+        batch.format = format.name(),
         batch.entries = totals.entries,
         batch.delivered = totals.delivered,
         batch.failed = totals.failed,

@@ -1,5 +1,5 @@
-"""BatchGet as `application/x-tar`: archives that GNU tar, Python's tarfile and webdataset read as they read any other, what is
-refused because a tar has no place for it, and messages that break rather than end short."""
+"""BatchGet as `application/x-tar`: archives that GNU tar, Python's tarfile and webdataset read as they read any other,
+what is refused because a tar has no place for it, and messages that break rather than end short."""
 
 import base64
 import calendar
@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import shlex
 import socket
 import subprocess
@@ -37,10 +38,14 @@ SUMMARY = ".batchget-summary.json"
 # Around the sizes where blocks, chunks and an entry's reservation end.
 SIZES = [0, 1, 511, 512, 513, 1024, 10_240, 65_535, 65_536, 262_144, 262_145, (2 << 20) + 1]
 NAMES = [
-    "with space", "ünïcode/ключ/鍵", "emoji \U0001f600", "100%.txt", "a+b", 'say "hi"', "<xml/>&amp;", "back\\slash", "-rf",
-    "..dots..", "new\nline", "é\nnew line", "n" * 100, "m" * 101, "d/" * 60 + "k", f"{'p' * 155}/{'n' * 100}", f"{'q' * 156}/{'n' * 99}",
-    f"{'r/' * 3}{'k' * 240}", "@LongLink", "é" * 120,
+    "with space", "ünïcode/ключ/鍵", "emoji \U0001f600", "100%.txt", "a+b", 'say "hi"', "<xml/>&amp;", "back\\slash",
+    "-rf",
+    "..dots..", "new\nline", "é\nnew line", "n" * 100, "m" * 101, "d/" * 60 + "k", f"{'p' * 155}/{'n' * 100}",
+    f"{'q' * 156}/{'n' * 99}", f"{'r/' * 3}{'k' * 240}", "@LongLink", "é" * 120,
 ]  # fmt: skip
+
+GOLDEN = sorted((REPOSITORY / "tests/golden").glob("tar-*.body"))
+assert GOLDEN, "tests/golden holds no archives"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,11 @@ def corpus(store: Target) -> dict[tuple[str, str], bytes]:
     rng = random.Random(5)
     objects = {(MAIN, f"size/{size:08}"): rng.randbytes(size) for size in SIZES}
     objects |= {(MAIN, name): rng.randbytes(40 + i) for i, name in enumerate(NAMES)}
-    objects |= {(MAIN, f"train/{i:05}.{kind}"): rng.randbytes(rng.randrange(9_000)) for i in range(50) for kind in ("cls", "jpg")}
+    objects |= {
+        (MAIN, f"train/{i:05}.{kind}"): rng.randbytes(rng.randrange(9_000))
+        for i in range(50)
+        for kind in ("cls", "jpg")
+    }
     objects |= {(OTHER, f"train/{i:05}.txt"): rng.randbytes(rng.randrange(200)) for i in range(50)}
 
     def put(item: tuple[tuple[str, str], bytes]) -> None:
@@ -176,7 +185,7 @@ def test_gnu_tar_lists_and_extracts(
     assert len(files) == len(keys) + 1, "nothing else was unpacked"
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "tests/golden").glob("tar-*.body")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden_archives_are_read_alike(path: Path, tmp_path: Path) -> None:
     golden = json.loads(path.with_suffix(".json").read_text())
     with tarfile.open(path, mode="r|") as archive:
@@ -234,7 +243,11 @@ def test_webdataset_joins_buckets_and_ranges_by_ids(
 
 def test_members_are_named_by_id_or_with_their_bucket(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
     key = "train/00001.jpg"
-    entries: list[Entry] = [{"Key": key}, {"Bucket": OTHER, "Key": "train/00001.txt"}, {"Key": key, "Id": "again/and~again!"}]
+    entries: list[Entry] = [
+        {"Key": key},
+        {"Bucket": OTHER, "Key": "train/00001.txt"},
+        {"Key": key, "Id": "again/and~again!"},
+    ]
     archive = tar_get(gateway.s3, MAIN, entries)
     assert archive.names == [f"{MAIN}/{key}", f"{OTHER}/train/00001.txt", "again/and~again!"]
     assert archive.bodies["again/and~again!"] == corpus[MAIN, key]
@@ -304,6 +317,20 @@ def test_an_empty_bucket_of_members_is_a_whole_archive(gateway: Gateway, corpus:
     assert archive.names == [] and archive.summary["Omitted"] == 1
 
 
+def test_archives_are_counted_apart(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
+    def count(outcome: str) -> int:
+        _, text = gateway.admin_get("/metrics")
+        labels = f'{{format="tar",outcome="{outcome}"}}'
+        found = re.search(rf"^batchgate_batch_batches_total{re.escape(labels)} (\d+)$", text, re.M)
+        return int(found[1]) if found else 0
+
+    before = count("complete"), count("stopped")
+    tar_get(gateway.s3, MAIN, ["train/00001.jpg"])
+    batch_get(gateway.s3, MAIN, ["train/00001.jpg"])
+    tar_get(gateway.s3, MAIN, ["nowhere"])
+    wait_for("both are counted", lambda: (count("complete"), count("stopped")) == (before[0] + 1, before[1] + 1), 5)
+
+
 def test_ten_thousand_members(gateway: Gateway, corpus: dict[tuple[str, str], bytes]) -> None:
     entries: list[Entry] = [{"Key": f"train/{i % 50:05}.txt", "Id": f"{i:05}.txt"} for i in range(10_000)]
     archive = tar_get(gateway.s3, OTHER, entries)
@@ -360,17 +387,20 @@ def test_capabilities_name_both_formats(gateway: Gateway) -> None:
 
 
 def name_refused(index: int, name: str, why: str, suggestion: str) -> str:
-    return f'Objects[{index}]: "{name}" cannot be the name of a tar member, because it {why}; give the entry an Id, such as "{suggestion}"'
+    return (
+        f'Objects[{index}]: "{name}" cannot be the name of a tar member, because it {why}; '
+        f'give the entry an Id, such as "{suggestion}"'
+    )
 
 
 REPEATS = "repeats that of an entry before it"
 CONTINUE = (
-    'OnError is "Continue", but a tar has no place for the status of a failed entry; it must be Stop or Omit, or the answer '
-    "multipart/mixed"
+    'OnError is "Continue", but a tar has no place for the status of a failed entry; it must be Stop or Omit, '
+    "or the answer multipart/mixed"
 )
 IF_NONE_MATCH = (
-    "Objects[1].IfNoneMatch cannot be answered in a tar, which has no place for the status 304; leave it out, or ask for "
-    "multipart/mixed"
+    "Objects[1].IfNoneMatch cannot be answered in a tar, which has no place for the status 304; leave it out, "
+    "or ask for multipart/mixed"
 )
 REFUSED: dict[str, tuple[list[Entry | str], dict[str, str], str]] = {
     "Continue": (["k"], {"OnError": "Continue"}, CONTINUE),
@@ -385,8 +415,16 @@ REFUSED: dict[str, tuple[list[Entry | str], dict[str, str], str]] = {
     "the summary": ([SUMMARY], {}, name_refused(0, SUMMARY, "is that of the summary", f"0-{SUMMARY}")),
     "repeated key": (["x/k.jpg", "l", "x/k.jpg"], {}, name_refused(2, "x/k.jpg", REPEATS, "2-k.jpg")),
     "Id like a key": (["k", {"Key": "l", "Id": "k"}], {}, name_refused(1, "k", REPEATS, "1-k")),
-    "Id that leads out": ([{"Key": "k", "Id": "../k"}], {}, name_refused(0, "../k", "has a component `.` or `..`", "0-k")),
-    "Id of the summary": ([{"Key": "k", "Id": SUMMARY}], {}, name_refused(0, SUMMARY, "is that of the summary", f"0-{SUMMARY}")),
+    "Id that leads out": (
+        [{"Key": "k", "Id": "../k"}],
+        {},
+        name_refused(0, "../k", "has a component `.` or `..`", "0-k"),
+    ),
+    "Id of the summary": (
+        [{"Key": "k", "Id": SUMMARY}],
+        {},
+        name_refused(0, SUMMARY, "is that of the summary", f"0-{SUMMARY}"),
+    ),
     "with bucket": (
         [{"Key": "k", "Bucket": OTHER}, {"Key": "/k"}],
         {},
@@ -442,7 +480,7 @@ def backend() -> Iterator[FaultyBackend]:
 
 @pytest.fixture(scope="module")
 def faulty(start_gateway: Callable[..., Gateway], backend: FaultyBackend) -> Iterator[Gateway]:
-    """The window is smaller than a large object, which therefore streams: its header goes out before its last byte is there."""
+    """The window is smaller than a large object, which therefore streams: its header goes out before its last byte."""
     pair = Credentials("BACKENDKEY", "secret-of-the-backend")
     sections = '[batch]\nentry_deadline = "2s"\nwindow_bytes = "4MiB"\n'
     backends = [Backend("faulty", "faulty-*", Target(backend.endpoint, pair), 'attempt_timeout = "500ms"')]
@@ -476,7 +514,9 @@ def test_a_large_member_that_breaks_breaks_the_message(faulty: Gateway, http2: b
         header = 512 + (SMALL + 511) // 512 * 512
         info = tarfile.TarInfo.frombuf(answer.body[header : header + 512], "utf-8", "strict")
         assert (info.name, info.size) == (keys[1], LARGE), "its header says the length that it was to have"
-        assert body_of(keys[1], LARGE).startswith(answer.body[header + 512 :]), "what was sent is right as far as it goes"
+        assert body_of(keys[1], LARGE).startswith(answer.body[header + 512 :]), (
+            "what was sent is right as far as it goes"
+        )
         done = subprocess.run(["tar", "--extract", "--file", "-"], cwd=tmp_path, input=answer.body, capture_output=True)
         assert done.returncode != 0 and b"Unexpected EOF" in done.stderr
 
@@ -487,7 +527,9 @@ def test_webdataset_does_not_take_a_broken_batch_for_a_shard(faulty: Gateway, tm
         samples(curl_pipe(faulty.s3, FAULTY, document(keys), tmp_path))
 
 
-@pytest.mark.parametrize("fault", ["cut-large", "cut-large-thrice", "cut-small-thrice", "503-then-fine", "no-length-small"])
+@pytest.mark.parametrize(
+    "fault", ["cut-large", "cut-large-thrice", "cut-small-thrice", "503-then-fine", "no-length-small"]
+)
 def test_trouble_that_passes_ends_in_right_bytes(faulty: Gateway, fault: str) -> None:
     keys = [f"fine/before-{fault}", f"{fault}/tar", f"fine/after-{fault}"]
     archive = tar_get(faulty.s3, FAULTY, keys)
@@ -497,7 +539,10 @@ def test_trouble_that_passes_ends_in_right_bytes(faulty: Gateway, fault: str) ->
 
 @pytest.mark.parametrize(
     ("fault", "status", "code"),
-    [("404", 404, "NoSuchKey"), ("403-own-code", 403, "InvalidObjectState"), ("garbage", 502, "BadGateway"), ("silent", 504, "GatewayTimeout")],
+    [
+        ("404", 404, "NoSuchKey"), ("403-own-code", 403, "InvalidObjectState"), ("garbage", 502, "BadGateway"),
+        ("silent", 504, "GatewayTimeout"),
+    ],
 )  # fmt: skip
 def test_a_failure_stops_the_archive_and_is_named(faulty: Gateway, fault: str, status: int, code: str) -> None:
     keys = [f"fine/before-{fault}", f"{fault}/stops", f"fine/after-{fault}"]

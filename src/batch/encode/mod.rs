@@ -38,6 +38,14 @@ impl Format {
         }
     }
 
+    /// Its name in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Multipart => "multipart",
+            Self::Tar => "tar",
+        }
+    }
+
     /// An encoder of one answer. `naming` says how members are named where parts have names.
     pub fn encoder(self, request_id: RequestId, naming: Naming, random: &mut impl Rng) -> Box<dyn Encode> {
         match self {
