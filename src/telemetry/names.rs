@@ -32,7 +32,7 @@ pub struct Metrics {
     pub connections_cut_total: IntCounterVec,
     /// Batches admitted and not ended.
     pub batch_in_flight: IntGauge,
-    /// Ended batches by outcome (`complete`, `stopped`, `broken`, `client_gone`, `broken_off`).
+    /// Ended batches by outcome (`complete`, `stopped`, `broken`, `client_gone`, `broken_off`) and format (`multipart`, `tar`).
     pub batches_total: IntCounterVec,
     /// Entries of ended reads by outcome (`delivered`, `failed`, `not_modified`).
     pub entries_total: IntCounterVec,
@@ -108,7 +108,7 @@ impl Metrics {
                 &["reason"],
             ),
             batch_in_flight: gauge("batchgate_batch_in_flight", "batches admitted and not ended"),
-            batches_total: counters("batchgate_batch_batches_total", "ended batches by outcome", &["outcome"]),
+            batches_total: counters("batchgate_batch_batches_total", "ended batches by outcome and format", &["outcome", "format"]),
             entries_total: counters("batchgate_batch_entries_total", "ended entries by outcome", &["outcome"]),
             batch_bytes_total: counter("batchgate_batch_bytes_total", "bytes of parts delivered"),
             batch_seconds: histogram("batchgate_batch_seconds", "seconds that a batch took"),
