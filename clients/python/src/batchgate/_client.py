@@ -156,15 +156,7 @@ class Client:
         if first is None:
             return
         keys = itertools.chain([first], keys)
-        able = self._capabilities
-        if able is None:
-            able = self._capabilities = probe(self._transport, self._attempts_max)
-            if not able.batch_get:
-                warnings.warn(
-                    f"{self.endpoint_url} has no BatchGet; objects are read by single GETs",
-                    BatchGetUnavailableWarning,
-                    stacklevel=2,
-                )
+        able = self._ability()
         if not able.batch_get:
             yield from get_many(
                 self._transport, self.bucket, keys, on_error, order, self._attempts_max, self._gets_in_flight_max
@@ -173,3 +165,18 @@ class Client:
         entries_max = min(able.entries_max, self._entries_max)
         for batch in batches(keys, self.bucket, entries_max, able.body_bytes_max):
             yield from read_batch(self._transport, self.bucket, batch, on_error, order, self._attempts_max)
+
+    def _ability(self) -> Capabilities:
+        """Asked for once, and remembered."""
+        if self._capabilities is None:
+            with self._transport.once():
+                if self._capabilities is None:
+                    self._capabilities = probe(self._transport, self._attempts_max)
+                    if not self._capabilities.batch_get:
+                        # The level of the loop that asks for the first part.
+                        warnings.warn(
+                            f"{self.endpoint_url} has no BatchGet; objects are read by single GETs",
+                            BatchGetUnavailableWarning,
+                            stacklevel=3,
+                        )
+        return self._capabilities

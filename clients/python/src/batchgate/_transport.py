@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,6 +107,19 @@ class Response:
         return kind(message, status=self.status, code=code, request_id=request_id)
 
 
+class _Making:
+    """The lock under which `_Process`es are made: held by a thread at the time of a fork it would stay locked in the child,
+    so the child begins with a fresh one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_making = _Making()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_making.__init__)  # type: ignore[misc]
+
+
 class Transport:
     """Sends for one client. Threads share it."""
 
@@ -166,11 +182,17 @@ class Transport:
             raise ConfigurationError(f"no endpoint: {error}") from error
         self.settings = replace(settings, endpoint_url=endpoint, region_name=region)
 
+    def once(self) -> AbstractContextManager[Any]:
+        """What only one thread of this process does at a time."""
+        return self._of_this_process().lock
+
     def _of_this_process(self) -> _Process:
         process = self._process
-        # No lock, which a fork could leave locked for ever: two threads may both make one, and one of them is dropped.
         if process is None or process.id != os.getpid():
-            process = self._process = _Process(self.settings, self.endpoint_url)
+            with _making.lock:
+                process = self._process
+                if process is None or process.id != os.getpid():
+                    process = self._process = _Process(self.settings, self.endpoint_url)
         return process
 
 
@@ -179,6 +201,7 @@ class _Process:
 
     def __init__(self, settings: Settings, endpoint_url: str) -> None:
         self.id = os.getpid()
+        self.lock = threading.Lock()
         try:
             session = Session(profile=settings.profile_name)
             verify = settings.verify
@@ -200,6 +223,8 @@ class _Process:
                 proxies=get_environ_proxies(endpoint_url),
                 timeout=(settings.connect_timeout, settings.read_timeout),
                 max_pool_connections=settings.connections_max,
+                # Without it the last segment of a request waits for the answer to the one before.
+                socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             )
         except botocore.exceptions.BotoCoreError as error:
             raise ConfigurationError(str(error)) from error
