@@ -108,10 +108,11 @@ def refuse(status: int, code: str, **headers: str) -> Answer:
 
 
 class Endpoint:
-    """Gives each POST the next answer of the script, the last one for ever; GETs learn its capabilities."""
+    """Gives each POST the next answer of the script, the last one for ever. GETs learn its capabilities, or an object."""
 
-    def __init__(self, *script: Answer, capabilities: Answer | None = None) -> None:
+    def __init__(self, *script: Answer, capabilities: Answer | None = None, objects: Answer | None = None) -> None:
         self._script = script
+        self._objects = objects
         self._capabilities = capabilities or (lambda e: e.send(200, {}, json.dumps(CAPABILITIES).encode()))
         self.posts: list[Exchange] = []
         self.gets: list[Exchange] = []
@@ -171,9 +172,12 @@ class Endpoint:
         return Exchange(method, path, headers, body, sock, connection)
 
     def _answer(self, exchange: Exchange) -> None:
-        if exchange.method == "GET":
+        if exchange.path == "/?batch-get=":
             self.gets.append(exchange)
             self._capabilities(exchange)
+        elif exchange.method == "GET":
+            assert self._objects is not None, exchange.path
+            self._objects(exchange)
         else:
             self.posts.append(exchange)
             self._script[min(len(self.posts), len(self._script)) - 1](exchange)
