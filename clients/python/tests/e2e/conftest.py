@@ -17,7 +17,7 @@ from support.wire import call, object_path
 import batchgate
 
 BUCKET, OTHER = "py-main", "py-other"
-ODD_KEYS = "with space|ünï/ключ|a//b|/lead|100%25.txt|a+b|q?x=y#z|say \"hi\"\\x|tab\there".split("|")
+ODD_KEYS = 'with space|ünï/ключ|a//b|/lead|100%25.txt|a+b|q?x=y#z|say "hi"\\x|tab\there'.split("|")
 
 
 def pytest_sessionstart() -> None:
