@@ -5,9 +5,9 @@ What they are made of is shared with the gateway's own end-to-end tests (`tests/
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from support.gateway import BINARY, Backend, Gateway, settings
@@ -21,6 +21,12 @@ ODD_KEYS = 'with space|ünï/ключ|a//b|/lead|100%25.txt|a+b|q?x=y#z|say "hi"
 
 
 def pytest_sessionstart() -> None:
+    """SIGTERM ends the session like an interrupt does, so that fixtures stop what they started."""
+
+    def terminated(number: int, _frame: object) -> None:
+        pytest.exit(f"signal {number}", returncode=128 + number)
+
+    signal.signal(signal.SIGTERM, terminated)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
 
