@@ -34,9 +34,9 @@ def probe(transport: Transport, attempts_max: int) -> Capabilities:
     while True:
         try:
             response = transport.send("GET", "/?batch-get=")
-            if 200 <= response.status < 300:
-                return _of(response.status, response.read_document())
-            if response.status in (400, 404, 405, 501):
+            if response.status == 200:
+                return _of(response.read_document())
+            if 200 < response.status < 300 or response.status in (400, 404, 405, 501):
                 response.close()
                 return Capabilities(False)
             if response.status == 403:
@@ -53,13 +53,13 @@ def _of_forbidden(response: Response) -> Capabilities:
     raise error
 
 
-def _of(status: int, document: bytes) -> Capabilities:
+def _of(document: bytes) -> Capabilities:
     try:
         told = json.loads(document)
     except ValueError:
         return Capabilities(False)
     version = told.get("Version") if isinstance(told, dict) else None
-    if status != 200 or version != 1 or version is True:
+    if version != 1 or version is True:
         return Capabilities(False)
     limits = told.get("Limits")
     limits = limits if isinstance(limits, dict) else {}

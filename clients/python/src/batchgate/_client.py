@@ -171,12 +171,13 @@ class Client:
         if self._capabilities is None:
             with self._transport.once():
                 if self._capabilities is None:
-                    self._capabilities = probe(self._transport, self._attempts_max)
-                    if not self._capabilities.batch_get:
-                        # The level of the loop that asks for the first part.
+                    able = probe(self._transport, self._attempts_max)
+                    if not able.batch_get:
+                        # The level of the loop that asks for the first part. A filter may make it an error.
                         warnings.warn(
                             f"{self.endpoint_url} has no BatchGet; objects are read by single GETs",
                             BatchGetUnavailableWarning,
                             stacklevel=3,
                         )
+                    self._capabilities = able
         return self._capabilities

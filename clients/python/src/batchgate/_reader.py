@@ -29,7 +29,7 @@ GATHER_BYTES_MIN = 1 << 20
 RawPart = tuple[int, int, bytes, bytes]
 """Index, status, the other header lines, body."""
 
-_LENGTH, _ID, _STATUS = rb"(0|[1-9]\d{0,18})", rb"<(0|[1-9]\d{0,9}|summary)@([^\r\n<>]+)>", rb"([1-5]\d\d)"
+_LENGTH, _ID, _STATUS = rb"(0|[1-9]\d{0,18})", rb"<(0|[1-9]\d{0,9}|summary)@([^\r\n<>]+)>", rb"([2-5]\d\d)"
 _NAME = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 # The layout that the gateway writes; the three names may not come again among the other lines.
 _HEAD = re.compile(

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ._errors import ConfigurationError
 from ._part import Entry
 
-Key: TypeAlias = "str | tuple[str, str] | Entry"
+Key: TypeAlias = str | tuple[str, str] | Entry
 """A key, a pair of bucket and key, or an `Entry`."""
 
 # Octets of a request's body around its entries, options included, with room to spare.

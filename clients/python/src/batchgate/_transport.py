@@ -12,7 +12,7 @@ import re
 import socket
 import threading
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import botocore.exceptions
@@ -40,8 +40,8 @@ class Settings:
     region_name: str | None
     profile_name: str | None
     aws_access_key_id: str | None
-    aws_secret_access_key: str | None
-    aws_session_token: str | None
+    aws_secret_access_key: str | None = field(repr=False)
+    aws_session_token: str | None = field(repr=False)
     verify: bool | str | None
     connect_timeout: float
     read_timeout: float

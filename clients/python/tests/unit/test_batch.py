@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import time
+import types
 import warnings
 from collections.abc import Iterator
 
@@ -24,7 +25,7 @@ KEYS = [f"key-{i:02}" for i in range(20)]
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Nobody waits; what would have been waited is remembered."""
     slept: list[float] = []
-    monkeypatch.setattr(_patience.time, "sleep", slept.append)
+    monkeypatch.setattr("batchgate._patience.time", types.SimpleNamespace(sleep=slept.append))
     return slept
 
 
@@ -195,7 +196,7 @@ def test_requests_keep_to_the_limits_of_the_endpoint(entries: object, body_bytes
 
 
 def test_keys_are_taken_as_they_are_needed() -> None:
-    taken = []
+    taken: list[str] = []
 
     def endless() -> Iterator[str]:
         while True:

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import types
 import urllib.parse
 import warnings
 from collections import Counter
@@ -11,13 +12,12 @@ import pytest
 from scripted import CAPABILITIES, Answer, Endpoint, Exchange, body_of, hang_up, honest, refuse
 
 import batchgate
-from batchgate import _patience
 
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(_patience, "time", type("Time", (), {"sleep": staticmethod(slept.append)}))
+    monkeypatch.setattr("batchgate._patience.time", types.SimpleNamespace(sleep=slept.append))
     return slept
 
 
@@ -71,6 +71,15 @@ def test_an_endpoint_without_batchget_is_read_by_gets_with_one_warning(answer: A
         assert parts[0].headers == {"etag": '"e"'}
 
 
+def test_whoever_makes_the_warning_an_error_keeps_getting_it() -> None:
+    with Endpoint(capabilities=NONE[0], objects=plain) as endpoint, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client = endpoint.client()
+        for _ in range(2):
+            with pytest.raises(batchgate.BatchGetUnavailableWarning):
+                list(client.get_many(["a"]))
+
+
 @pytest.mark.parametrize(
     "answer, kind",
     [
@@ -113,7 +122,7 @@ def test_gets_mean_the_same_on_error() -> None:
         assert next(parts).key == "a"
         with pytest.raises(FileNotFoundError) as told:
             next(parts)
-        assert told.value.index == 1  # type: ignore[attr-defined]
+        assert told.value.index == 1
 
 
 @pytest.mark.filterwarnings("ignore::batchgate.BatchGetUnavailableWarning")

@@ -1,6 +1,8 @@
 """The strict reader on octets of its own: what is whole is read whole however it arrives, all else is refused."""
 
+import itertools
 import random
+import tracemalloc
 
 import pytest
 from wire import BOUNDARY, CLOSE, error_part, part, pieces, raw_part, read_all, summary
@@ -160,6 +162,20 @@ def test_a_head_without_end_is_refused_in_bounded_memory() -> None:
 def test_a_length_that_is_announced_costs_nothing_until_it_comes() -> None:
     with pytest.raises(BrokenOff):
         read_all(part(0, b"a", length=10**18), 1)
+
+
+def test_a_large_body_is_in_memory_once() -> None:
+    length = 32 << 20
+    head, end = part(0, b"", length=length)[:-2], b"\r\n" + CLOSE
+    body = itertools.chain([head], itertools.repeat(bytes(1 << 18), length >> 18), [end])
+    tracemalloc.start()
+    try:
+        ((*_, data),) = read_parts(lambda _: next(body, b""), BOUNDARY, 1)
+        assert len(data) == length
+        # BytesIO grows by an eighth.
+        assert tracemalloc.get_traced_memory()[1] < length * 1.2
+    finally:
+        tracemalloc.stop()
 
 
 def test_omitted_entries_leave_gaps() -> None:

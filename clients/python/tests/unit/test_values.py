@@ -137,4 +137,4 @@ def test_mistakes_are_told_before_anything_is_asked() -> None:
     assert list(client.get_many([])) == []
     for wrong in ({"endpoint_url": "127.0.0.1:9"}, {"aws_access_key_id": "a"}, {"entries_max": 0}):
         with pytest.raises(batchgate.ConfigurationError):
-            batchgate.Client(**wrong)  # type: ignore[arg-type]
+            batchgate.Client(**wrong)
