@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import BUCKET, OTHER, client_of
 from cutting import CuttingProxy
+from support.faulty import LARGE, SMALL, FaultyBackend, body_of
 from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
 from support.process import wait_for
 from support.store import Credentials, Target
@@ -269,3 +270,24 @@ def test_a_plain_store_is_told_of_once(store: Target, objects: Objects) -> None:
             thread.join()
         list(pickle.loads(pickle.dumps(plain)).get_many(["empty"]))
     assert len(told) == 1
+
+
+def test_a_store_that_breaks_off_costs_no_object_before_it(start_gateway: Callable[..., Gateway]) -> None:
+    """The gateway mends what it can; what it cannot, it breaks off, and we ask again, but not for ever."""
+    faulty = FaultyBackend()
+    try:
+        gateway = start_gateway([Backend("store", "*", Target(faulty.endpoint, READ_ONLY))])
+        mended = ["fine/1", "cut-small", "503-then-fine", "cut-large-thrice", "404", "fine/2"]
+        parts = list(client_of(gateway.s3).get_many(mended, on_error="return"))
+        sizes = [SMALL, SMALL, SMALL, LARGE, 0, SMALL]
+        assert [p.data for p in parts] == [
+            body_of(p.key, size) if size else b"" for p, size in zip(parts, sizes, strict=True)
+        ]
+        assert [p.status for p in parts] == [200, 200, 200, 200, 404, 200]
+
+        begun = client_of(gateway.s3, attempts_max=2).get_many(["fine/3", "cut-large-weak", "fine/4"])
+        assert next(begun).data == body_of("fine/3", SMALL)
+        with pytest.raises(batchgate.EndpointError, match="2 attempts"):
+            next(begun)
+    finally:
+        faulty.stop()
