@@ -86,7 +86,7 @@ class EntryNotFoundError(EntryError, FileNotFoundError):
         self, message: str = "", *, status: int = 404, code: str = "", key: str = "", bucket: str = "", index: int = -1
     ) -> None:
         super().__init__(message, status=status, code=code, key=key, bucket=bucket, index=index)
-        self.errno = errno.ENOENT
+        self.errno, self.filename = errno.ENOENT, f"s3://{bucket}/{key}"
 
 
 class EntryPermissionError(EntryError, PermissionError):
@@ -96,7 +96,7 @@ class EntryPermissionError(EntryError, PermissionError):
         self, message: str = "", *, status: int = 403, code: str = "", key: str = "", bucket: str = "", index: int = -1
     ) -> None:
         super().__init__(message, status=status, code=code, key=key, bucket=bucket, index=index)
-        self.errno = errno.EACCES
+        self.errno, self.filename = errno.EACCES, f"s3://{bucket}/{key}"
 
 
 class BatchGetUnavailableWarning(UserWarning):

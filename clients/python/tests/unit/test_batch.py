@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from botocore.credentials import Credentials, ReadOnlyCredentials
 from scripted import CAPABILITIES, Answer, Endpoint, Exchange, body_of, cut, hang_up, honest, parts_of, refuse
 from wire import BOUNDARY, CLOSE, part, summary
 
@@ -307,6 +308,23 @@ def test_threads_share_a_client() -> None:
             thread.join(30)
         assert failures == [] and len(endpoint.posts) == 80
         assert endpoint.connections <= 8 and len(endpoint.gets) == 1
+
+
+def test_credentials_are_asked_for_with_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = iter(range(100))
+
+    def fresh(_: Credentials) -> ReadOnlyCredentials:
+        number = next(given)
+        return ReadOnlyCredentials(f"AK{number}", "SK", f"token-{number}")
+
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", fresh)
+    with Endpoint(honest) as endpoint:
+        assert_whole(list(endpoint.client(entries_max=10).get_many(KEYS)))
+        signed = [*endpoint.gets, *endpoint.posts]
+    assert [exchange.headers["x-amz-security-token"] for exchange in signed] == ["token-0", "token-1", "token-2"]
+    assert [f"Credential=AK{i}/" in exchange.headers["authorization"] for i, exchange in enumerate(signed)] == [
+        True
+    ] * 3
 
 
 def test_time_is_not_wasted_on_the_last_part() -> None:

@@ -112,6 +112,7 @@ def test_entry_errors_are_what_they_are(status: int, code: str, kind: type[Excep
     assert (error.status, error.code, error.bucket, error.key, error.index) == (status, code, "b", "a/k", 5)
     assert "s3://b/a/k" in str(error) and code in str(error) and part.data == b""
     assert isinstance(error, OSError) == (status in (403, 404))
+    assert not isinstance(error, OSError) or error.filename == "s3://b/a/k"
     copy = pickle.loads(pickle.dumps(part)).error
     assert type(copy) is type(error) and (str(copy), copy.__dict__) == (str(error), error.__dict__)
 
