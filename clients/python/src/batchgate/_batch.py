@@ -28,6 +28,7 @@ def read_batch(
     """The parts of one batch. Raises the error of the first failed entry if `on_error` is `raise`."""
     path = f"/{quote(bucket, safe='')}?batch-get=" if bucket else "/?batch-get="
     patience = Patience(attempts_max)
+    first, names, completion = batch.first, batch.names, order == "completion"
     pending: Sequence[int] = range(len(batch))
     while pending:
         objects = batch.objects if len(pending) == len(batch) else [batch.objects[position] for position in pending]
@@ -44,21 +45,21 @@ def read_batch(
         try:
             for index, status, head, data in _raw_parts(response, len(pending), on_error, order):
                 position = pending[index]
-                name, key = batch.names[position]
+                name, key = names[position]
                 if failed(status):
-                    part = failed_part(batch.first + position, name, key, status, data, head)
+                    part = failed_part(first + position, name, key, status, data, head)
                     if on_error == "raise" and part.error is not None:
                         raise part.error
                 else:
-                    part = Part(batch.first + position, name, key, status, data, head)
-                if order == "completion":
+                    part = Part(first + position, name, key, status, data, head)
+                if completion:
                     had.add(index)
                 last = index
                 yield part
             return
         except BrokenOff as error:
             # In the order of the request, what comes before the last part was had, or was left out for good.
-            whole = had if order == "completion" else range(last + 1)
+            whole = had if completion else range(last + 1)
             pending = [position for index, position in enumerate(pending) if index not in whole]
             if whole:
                 patience.progressed()

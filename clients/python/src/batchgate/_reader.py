@@ -63,7 +63,8 @@ def read_parts(
     cardinality = _Cardinality(count, on_error, order)
     request_id: bytes | None = None
     ordered, gapless = order == "Request", on_error != "Omit"
-    expected = 0
+    expected = parts = octets = 0
+    index = -1
     while True:
         while True:
             if data.startswith(opening, at):
@@ -84,7 +85,7 @@ def read_parts(
                     _refuse(f"no delimiter: {data[at : at + lead + 2]!r}")
                 if len(data) > at + len(closing) or read(1):
                     _refuse("octets after the closing delimiter")
-                cardinality.closed()
+                cardinality.closed(parts)
                 return
             more = read(READ_BYTES_MAX)
             if not more:
@@ -101,7 +102,7 @@ def read_parts(
                 _refuse(f"parts of two answers: {answered!r} and {request_id!r}")
             request_id = answered
         if which == b"summary":
-            cardinality.summary(status_text, body)
+            cardinality.summary(status_text, body, parts, octets, index)
             continue
         index = int(which)
         if ordered and index == expected < count:
@@ -111,7 +112,10 @@ def read_parts(
         else:
             cardinality.unordered(index)
             expected = index + 1
-        cardinality.delivered(index, length)
+        if cardinality.has_summary:
+            _refuse("a part after the summary")
+        parts += 1
+        octets += length
         yield index, int(status_text), lines, body
 
 
@@ -122,48 +126,39 @@ class _Cardinality:
         self._count = count
         self._on_error = on_error
         self._seen = bytearray(count) if order == "Completion" else None
-        self._parts = 0
-        self._bytes = 0
-        self._last = -1
-        self._has_summary = False
+        self.has_summary = False
 
     def unordered(self, index: int) -> None:
+        """An index that need not be the next one must be new."""
         if self._seen is not None:
             if index >= self._count or self._seen[index]:
                 _refuse(f"index {index} of {self._count} comes twice or is out of range")
             self._seen[index] = 1
 
-    def delivered(self, index: int, length: int) -> None:
-        if self._has_summary:
-            _refuse("a part after the summary")
-        self._parts += 1
-        self._bytes += length
-        self._last = index
-
-    def summary(self, status: bytes, body: bytes) -> None:
-        if self._has_summary or status != b"200":
+    def summary(self, status: bytes, body: bytes, parts: int, octets: int, last: int) -> None:
+        """What the summary says of the parts before it must be so."""
+        if self.has_summary or status != b"200":
             _refuse(f"a second summary, or one with status {status!r}")
-        self._has_summary = True
+        self.has_summary = True
         try:
             told = json.loads(body)
             entries, delivered, length = told["Entries"], told["Delivered"], told["Bytes"]
             omitted, stopped_at = told["Omitted"], told["StoppedAt"]
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(f"the summary cannot be read: {error!r}") from error
-        if (entries, delivered, length) != (self._count, self._parts, self._bytes):
-            _refuse(
-                f"the summary disagrees with {self._parts} parts of {self._bytes} octets for {self._count} entries: {told}"
-            )
-        if stopped_at is not None and (self._on_error != "Stop" or stopped_at != self._last):
-            _refuse(f"stopped at {stopped_at}, but the last part is {self._last}")
+        if (entries, delivered, length) != (self._count, parts, octets):
+            _refuse(f"the summary disagrees with {parts} parts of {octets} octets for {self._count} entries: {told}")
+        if stopped_at is not None and (self._on_error != "Stop" or stopped_at != last):
+            _refuse(f"stopped at {stopped_at}, but the last part is {last}")
         if stopped_at is None and delivered + omitted != entries:
             _refuse(f"entries are missing: {told}")
         if omitted and self._on_error != "Omit":
             _refuse(f"entries were omitted unasked: {told}")
 
-    def closed(self) -> None:
-        if not self._has_summary and (self._parts != self._count or self._on_error != "Continue"):
-            _refuse(f"{self._parts} parts for {self._count} entries, and no summary")
+    def closed(self, parts: int) -> None:
+        """Without a summary there is a part for each entry; only `Continue` may go without one."""
+        if not self.has_summary and (parts != self._count or self._on_error != "Continue"):
+            _refuse(f"{parts} parts for {self._count} entries, and no summary")
 
 
 def _gather(read: Callable[[int], bytes], have: bytes, length: int, is_summary: bool) -> tuple[bytes, bytes, int]:

@@ -49,10 +49,14 @@ def batches(
     batch = Batch(first, [], [], [])
     size = ENVELOPE_BYTES
     for key in keys:
-        name = name_of(key, bucket)
-        encoded = _encoded(key, name, bucket)
+        if type(key) is str and bucket is not None:
+            # By far the most keys; it costs a third of what is said more generally below.
+            name, encoded = (bucket, key), b'{"Key":%s}' % quoted(key).encode()
+        else:
+            name = name_of(key, bucket)
+            encoded = _encoded(key, name, bucket)
         size += len(encoded) + 1
-        if batch.keys and (size > body_bytes_max or len(batch.keys) == entries_max):
+        if size > body_bytes_max and batch.keys:
             yield batch
             batch = Batch(batch.first + len(batch), [], [], [])
             size = ENVELOPE_BYTES + len(encoded) + 1
@@ -89,8 +93,6 @@ def name_of(key: Key, bucket: str | None) -> tuple[str, str]:
 
 
 def _encoded(key: Key, name: tuple[str, str], bucket: str | None) -> bytes:
-    if key is name[1] and name[0] == bucket:
-        return f'{{"Key":{quoted(name[1])}}}'.encode()
     members = {"Key": name[1]}
     if name[0] != bucket:
         members["Bucket"] = name[0]
