@@ -21,23 +21,24 @@ from when it was due. Use the first to find how much an endpoint can do, the sec
 load.
 
 What is printed:
-  objects/s, MiB/s   of objects that were whole and right, from the first request's start to the last one's end
-  each request       from its start to the last byte of its answer
-  each object        the time between an object's last byte and the one before it in the same answer, or the request's start \
-for the first: how long whoever reads the answer waits for the next object. Of a GET it is the request's time
-  client CPU         what this process took for an object, in all its threads. If it was busy all the time, the client and not \
-the endpoint is what was measured: give it more --threads
+- objects/s and MiB/s of objects that were whole and right, from the first request's start to the last one's end
+- each request: the time from its start to the last byte of its answer
+- each object: the time from the object before it in the same answer (of the first, from the request's start) to its last byte, \
+that is, how long whoever reads the answer waits for the next object. Of a GET it is the request's time
+- client CPU: what this process took for an object, in all its threads. If it was busy all the time, the client and not the \
+endpoint is what was measured: give it more --threads
+
 Percentiles come from histograms (HDR, three digits). Failed requests are in none of them.
 
 Objects stay where --prepare wrote them, so that the next run finds them.";
 
 const AFTER_HELP: &str = "Examples:
-  batchgate bench --bucket bench --prepare                                # GETs of 1000 objects of 10KiB
-  batchgate bench --bucket bench --mode batch --batch 128 --compare get   # BatchGet against GET, in turns
+  batchgate bench --bucket bench --prepare                               # GETs
+  batchgate bench --bucket bench --mode batch --batch 128                # BatchGets
   batchgate bench --bucket bench --mode batch --workers 1 --compare get --compare-workers 32
-  batchgate bench --bucket bench --rate 500 --duration 60s --json         # open loop
+  batchgate bench --bucket bench --rate 500 --duration 60s --json        # open loop
   batchgate bench --bucket bench --mode mixed --mix get=80,batch=15,put=5
-  batchgate bench --bucket data --from keys.txt --mode batch              # objects that are there anyway
+  batchgate bench --bucket data --from keys.txt --mode batch             # objects of others
 
 Exit codes: 0 all went well, 1 some requests failed or could not be started, 2 wrong usage, 3 it could not be done, or was cut \
 short (what was measured until then is printed).";
@@ -121,7 +122,7 @@ pub struct BenchArgs {
     pub(super) rounds: Option<u64>,
 
     /// Print JSON, for scripts
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
 }
 
