@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::config::World;
 use super::{EXIT_FAILED, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, aws, complain};
+use crate::backend::s3::is_about_our_signature;
 use crate::client::{ClientError, Endpoint};
 use crate::load::report::Report;
 use crate::load::{self, Control, Keys, Unready};
@@ -174,8 +175,8 @@ fn explain(unready: &Unready, plan: &Plan, endpoint: &Endpoint) -> String {
         Unready::NoAnswer(ClientError::NoCredentials(what)) => {
             format!("there are no credentials: {what}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give --profile")
         }
-        Unready::NoAnswer(ClientError::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
-            format!("{url} refuses this access key or what it asks for in bucket {}: {refusal}", job.bucket)
+        Unready::NoAnswer(ClientError::Refused(refusal)) if is_about_our_signature(&refusal.code) => {
+            format!("{url} does not take these credentials: {refusal}; see AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and --profile")
         }
         Unready::NoAnswer(error) => format!("{url}, bucket {}: {error}", job.bucket),
         Unready::NoBucket => {

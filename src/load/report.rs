@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::compare::{Comparison, Spread};
-use super::job::{Extent, Job, Keys, Pace};
+use super::job::{Extent, Job, Keys, Kind, Mode, Pace};
 use super::measured::{Measured, Tally, Times, ratio};
 use crate::config::format_size;
 
@@ -83,11 +83,11 @@ impl Report<'_> {
         let head = ["milliseconds"].into_iter().chain(PERCENTILES.iter().map(|(_, name, _)| *name)).chain(["max", "mean"]);
         let mut grid = vec![head.map(str::to_owned).collect::<Vec<_>>()];
         for (kind, tally) in &measured.kinds {
+            let name = kind.name();
+            grid.push(times_row(format!("each {name} request"), &tally.request_times));
             // A lone GET or PUT is one object: both times are the same.
-            let kind = kind.name();
-            grid.push(times_row(format!("each {kind} request"), &tally.request_times));
-            if job.mode.entries().is_some() {
-                grid.push(times_row(format!("each {kind} object"), &tally.object_times));
+            if *kind == Kind::Batch {
+                grid.push(times_row(format!("each {name} object"), &tally.object_times));
             }
         }
         *text += &aligned(&grid);
@@ -138,9 +138,13 @@ impl Report<'_> {
             Extent::Duration(duration) => (Some(duration.as_secs_f64()), None),
             Extent::Requests(requests) => (None, Some(requests)),
         };
+        let mix = match job.mode {
+            Mode::Mixed(mix) => Some(json!({"get": mix.get, "batch": mix.batch, "put": mix.put})),
+            Mode::Get | Mode::Batch(_) => None,
+        };
         json!({
             "job": {
-                "mode": job.mode.name(), "batch": job.mode.entries(), "workers": workers, "rate": rate,
+                "mode": job.mode.name(), "mix": mix, "batch": job.mode.entries(), "workers": workers, "rate": rate,
                 "in_flight_max": in_flight_max, "duration_seconds": duration, "requests": requests,
                 "warm_up_seconds": job.warm_up.as_secs_f64(), "bucket": &*job.bucket, "objects": job.keys.count(),
                 "size_bytes": job.keys.size(), "verify": job.verify && job.keys.size().is_some(), "seed": job.seed,
@@ -233,7 +237,6 @@ fn aligned(grid: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::job::{Kind, Mode};
     use super::super::measured::Sample;
     use super::*;
 
