@@ -1,5 +1,5 @@
-"""`batchgate bench`: load on the gateway and straight on the store. What it counts is right, what is wrong is counted, and what
-cannot be measured is said in one line with what to do."""
+"""`batchgate bench`: load on the gateway and straight on the store. What it counts is right, what is wrong is counted,
+and what cannot be measured is said in one line with what to do."""
 
 import json
 import os
@@ -7,14 +7,15 @@ import pty
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.gateway import BINARY, FULL, LIMITED, Gateway, clean_environment
+from support.gateway import BINARY, FULL, LIMITED, Backend, Gateway, clean_environment
 from support.process import free_ports, wait_for
 from support.store import Credentials, Target
 from support.wire import call
@@ -66,6 +67,18 @@ def bench(target: Target, *flags: str, anonymous: bool = False) -> Done:
         timeout=30,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def started(target: Target, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A run under way, which does not outlive the block."""
+    env, pipe = environment(target.credentials), subprocess.PIPE
+    child = subprocess.Popen(argv(target, flags), env=env, stdout=pipe, stderr=pipe, text=True)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
 
 
 def assert_one_line(done: Done, *words: str) -> None:
@@ -130,9 +143,15 @@ def test_a_duration_is_kept_and_people_read_a_table(gateway: Gateway) -> None:
     done = bench(gateway.s3, *MADE, "--mode", "batch", "--batch", "10", "--duration", "500ms", "--warm-up", "100ms")
     assert done.code == 0 and done.stderr == "", done
     assert re.search(r"^BatchGet of 10, 8 workers: 0\.[5-9]\d s$", done.stdout, re.M), done.stdout
-    for line in (r"objects +\d+ .*/s .*MiB/s +0 failed", r"requests +\d+ .*/s +0 failed",
-                 r"milliseconds +P50 +P95 +P99 +P99\.9 +max +mean", r"each batch request( +[\d.]+){6}",
-                 r"each batch object( +[\d.]+){6}", r"client CPU [\d.]+ µs an object, \d+ % of \d threads?"):  # fmt: skip
+    lines = [
+        r"objects +\d+ .*/s .*MiB/s +0 failed",
+        r"requests +\d+ .*/s +0 failed",
+        r"milliseconds +P50 +P95 +P99 +P99\.9 +max +mean",
+        r"each batch request( +[\d.]+){6}",
+        r"each batch object( +[\d.]+){6}",
+        r"client CPU [\d.]+ µs an object, \d+ % of \d threads?",
+    ]
+    for line in lines:
         assert re.search(f"^  {line}$", done.stdout, re.M), (line, done.stdout)
 
 
@@ -205,8 +224,8 @@ def _quoted(text: str) -> str:
 @pytest.mark.parametrize("mode", ["get", "batch"])
 def test_what_is_wrong_with_objects_is_counted_by_kind(gateway: Gateway, store: Target, mode: str) -> None:
     prefix = f"wrong-{mode}/"
-    made = ("--bucket", BUCKET, "--objects", "8", "--size", "500", "--prefix", prefix, "--mode", mode)
-    made += ("--batch", "4") if mode == "batch" else ()
+    made: tuple[str, ...] = ("--bucket", BUCKET, "--objects", "8", "--size", "500", "--prefix", prefix, "--mode", mode)
+    made = (*made, "--batch", "4") if mode == "batch" else made
     assert bench(gateway.s3, *made, *SHORT, "--prepare", "--requests", "20").code == 0
 
     def key(number: int) -> str:
@@ -267,12 +286,34 @@ def test_every_contradiction_is_named_and_nothing_is_sent(store: Target) -> None
     flags = ("--requests", "5", "--duration", "1s", "--rate", "5", "--workers", "3", "--mix", "get=1", "--rounds", "3")
     done = bench(nobody, *flags)
     assert done.code == 2 and done.stdout == "", done
-    for words in ("--bucket is missing", "--duration and --requests", "--rate and --workers", "--mix needs", "--rounds"):
+    for words in (
+        "--bucket is missing",
+        "--duration and --requests",
+        "--rate and --workers",
+        "--mix needs",
+        "--rounds",
+    ):
         assert words in done.stderr, done.stderr
     assert all(line.startswith("batchgate: ") for line in done.stderr.splitlines()), done.stderr
     for wrong in (("--mode", "head"), ("--size", "ten"), ("--duration", "5")):
         done = bench(nobody, *MADE[:2], *wrong)
         assert done.code == 2 and wrong[0] in done.stderr, done
+
+
+def test_an_endpoint_that_goes_away_is_counted_not_raged_at(
+    start_gateway: Callable[..., Gateway], store: Target
+) -> None:
+    doomed = start_gateway([Backend("store", "*", store)], name="doomed")
+    flags = (*MADE, *SHORT, "--mode", "batch", "--batch", "5", "--workers", "2")
+    assert bench(doomed.s3, *flags, "--requests", "1").code == 0
+    with started(doomed.s3, *flags, "--duration", "2s") as child:
+        wait_for("some batches", lambda: doomed.metric("batchgate_batch_batches_total") > 5, 20)
+        doomed.process.child.kill()
+        stdout, stderr = child.communicate(timeout=20)
+    done = Done(child.returncode, stdout, stderr)
+    assert done.code == 1 and done.run["objects"] >= 25, done
+    assert "cannot connect" in {error["kind"] for error in done.run["errors"]}, done
+    assert 2 <= done.run["requests_failed"] <= 2 * 25, "each worker pauses where nobody answers"
 
 
 # Its end
@@ -282,16 +323,10 @@ def test_every_contradiction_is_named_and_nothing_is_sent(store: Target) -> None
 def test_told_to_end_it_prints_what_it_has(gateway: Gateway, told: signal.Signals) -> None:
     flags = (*MADE, *SHORT, "--mode", "batch", "--batch", "40", "--compare", "get", "--duration", "60s")
     before = gateway.metric("batchgate_batch_batches_total")
-    child = subprocess.Popen(
-        argv(gateway.s3, flags), env=environment(FULL), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started(gateway.s3, *flags) as child:
         wait_for("some batches", lambda: gateway.metric("batchgate_batch_batches_total") > before + 20, 20)
         child.send_signal(told)
         stdout, stderr = child.communicate(timeout=5)
-    finally:
-        child.kill()
-        child.wait()
     done = Done(child.returncode, stdout, stderr)
     assert done.code == 3 and done.stderr == "", done
     first, second = done.report["runs"]

@@ -100,7 +100,7 @@ pub struct BenchArgs {
     /// Send so many requests, in place of a duration
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(super) requests: Option<u64>,
-    /// The same load for so long before anything is measured; 0s for none [default: 2s]
+    /// The same load for so long before anything is measured, of each mode; 0s for none [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Load")]
     pub(super) warm_up: Option<Duration>,
     /// Threads of this process [default: half of the cores, no more than workers]
