@@ -129,13 +129,15 @@ impl Endpoint {
         Ok(answer.map_err(|_| self.silence())??)
     }
 
-    /// As [`Endpoint::send`], but an answer of 400 or more is an error.
+    /// As [`Endpoint::send`], but an answer that is no success and no 304 is an error: 400 and more, and redirects, which nobody
+    /// here follows.
     ///
     /// # Errors
     /// If there is no answer or if it is a refusal.
     pub async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Response<Body>, ClientError> {
         let answer = self.send(method, path, headers, body).await?;
-        if answer.status().as_u16() < 400 { Ok(answer) } else { Err(ClientError::Refused(self.refusal(answer).await)) }
+        let good = answer.status().is_success() || answer.status() == StatusCode::NOT_MODIFIED;
+        if good { Ok(answer) } else { Err(ClientError::Refused(self.refusal(answer).await)) }
     }
 
     /// GetObject of an entry; the body streams.
