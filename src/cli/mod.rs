@@ -3,6 +3,7 @@
 
 mod aws;
 pub mod config;
+mod get;
 mod serve;
 
 use std::io::{self, Write};
@@ -15,6 +16,8 @@ use config::World;
 
 /// All went well.
 pub const EXIT_OK: u8 = 0;
+/// Some entries failed; the rest were delivered.
+pub const EXIT_PARTLY: u8 = 1;
 /// Wrong usage or settings.
 pub const EXIT_USAGE: u8 = 2;
 /// It could not be done.
@@ -26,7 +29,7 @@ pub const EXIT_FAILED: u8 = 3;
     name = "batchgate",
     version,
     max_term_width = 100,
-    after_help = "Start with:\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 2 wrong usage or settings, 3 it could not be done."
+    after_help = "Start with:\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 1 some entries failed, 2 wrong usage or settings, 3 it could not be done."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -36,6 +39,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Get(get::GetArgs),
     /// Check and show settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -56,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
     let world = World { env, read_file: &read_file, check_policy: &check_policy };
     let done = match &arguments.command {
         Command::Serve(args) => serve::run(args, &world, out),
+        Command::Get(args) => get::run(args, &world, out),
         Command::Config(command) => config::run(command, &world, out),
     };
     done.unwrap_or_else(|error| complain(&format!("{error}"), EXIT_FAILED))
