@@ -3,7 +3,7 @@
 //! every fetch, permit and byte.
 //!
 //! Invariants: it never holds more than the batch's window, its head reservation and a chunk or two; the word `End` is sent
-//! only after the closing delimiter of an answer that is whole.
+//! only after an answer that is whole was closed.
 
 mod writing;
 
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::admission::{Admission, Admitted, Stalled};
 use super::body::Chunk;
-use super::encode::Multipart;
+use super::encode::Encode;
 use super::fetch::{Claim, Done, Fetch, Fetched, Pools};
 use super::order::Turns;
 use super::outcome::Totals;
@@ -50,7 +50,7 @@ pub struct Driver {
     /// Whether the answer ends in a summary.
     pub has_summary: bool,
     /// Writes parts.
-    pub encoder: Multipart,
+    pub encoder: Box<dyn Encode>,
     /// To the body.
     pub chunks: mpsc::Sender<Chunk>,
     /// This batch's number, by which permits go round.
@@ -131,7 +131,7 @@ struct Loop {
     out: BytesMut,
     writing: Writing,
     next: Option<NextBytes>,
-    /// Set once nothing more is written: the closing delimiter is in `out`, or a part could not be finished.
+    /// Set once nothing more is written: what shows that the answer is whole is in `out`, or a part could not be finished.
     closed_as: Option<Ending>,
     totals: Totals,
     started_at: Instant,
@@ -196,7 +196,7 @@ impl Loop {
             }
             match self.wait(stalled).await {
                 Event::Sent => self.forget_stall(),
-                Event::Ended => return self.closed_as.expect("End is sent after the closing delimiter"),
+                Event::Ended => return self.closed_as.expect("End is sent after an answer was closed"),
                 Event::Done(done) => {
                     self.take(done);
                     // Reads tend to end together: one turn of the loop serves them all.

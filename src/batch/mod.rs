@@ -15,7 +15,7 @@ mod accept;
 pub mod admission;
 mod body;
 mod driver;
-mod encode;
+pub mod encode;
 mod fetch;
 mod order;
 mod outcome;
@@ -49,7 +49,7 @@ use crate::types::{ObjectKey, RequestId};
 use admission::{Admission, Admitted, Stalled};
 use body::BatchBody;
 use driver::{Driver, Ending};
-use encode::Multipart;
+use encode::Format;
 use fetch::Pools;
 use order::Turns;
 use plan::Plan;
@@ -57,9 +57,6 @@ use request::{BatchRequest, Entry};
 
 /// Chunks between the driver and the connection. One is enough to keep both busy.
 const CHUNKS_MAX: usize = 1;
-
-/// The media types of answers.
-const FORMATS: &[&str] = &["multipart/mixed"];
 
 /// Version of the contract.
 const VERSION: u32 = 1;
@@ -111,14 +108,13 @@ impl Batches {
             "KeyBytes": ObjectKey::BYTES_MAX,
             "IdBytes": request::ID_BYTES_MAX,
         });
-        let capabilities =
-            json!({"Version": VERSION, "Formats": FORMATS, "Limits": limits, "Features": ["Order", "OnError", "Summary"]});
+        let capabilities = json!({"Version": VERSION, "Formats": Format::ALL.map(Format::media_type), "Limits": limits, "Features": ["Order", "OnError", "Summary"]});
         serde_json::to_vec(&capabilities).expect("numbers and strings are JSON")
     }
 
     /// The life of one BatchGet.
     pub async fn answer(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
-        accept::check(ask.head)?;
+        let format = accept::check(ask.head)?;
         check_signing(&ask)?;
         let length = self.body_length(&ask.head.headers)?;
         // Twice: the text and what is read from it are there together.
@@ -126,7 +122,7 @@ impl Batches {
         let (body, _) = VerifiedBody::new(ask.authenticated.payload, &ask.head.headers, body)?;
         let too_long = || Error::new(Kind::InvalidRequest, "the body is longer than it was announced");
         let body = body.collect(length as usize, too_long).await?;
-        let batch = request::parse(&body, self.config.entries_max, ask.bucket.is_some())?;
+        let batch = request::parse(&body, self.config.entries_max, ask.bucket, format)?;
         drop(body);
         admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
         let plan = Plan {
@@ -138,22 +134,26 @@ impl Batches {
         };
         let on_http_1 = ask.head.version < Version::HTTP_2;
         let cut = on_http_1.then(|| ask.peer.cut.clone());
-        Ok(self.start(batch, plan, admitted, ask.request_id, cut))
+        Ok(self.start(batch, format, plan, admitted, ask.request_id, cut))
     }
 
     /// Starts the driver and returns the head of the answer with the body that it feeds.
     fn start(
         &self,
         batch: BatchRequest,
+        format: Format,
         plan: Plan,
         admitted: Admitted,
         id: RequestId,
         cut: Option<CancellationToken>,
     ) -> Response<Body> {
         let has_summary = batch.has_summary();
+        let encoder = {
+            let mut random = self.random.lock().expect("drawing a number does not panic");
+            format.encoder(id, batch.naming(), &mut *random)
+        };
         let plan = Plan { entries: batch.entries, ..plan };
         let count = plan.entries.len();
-        let encoder = Multipart::new(id, &mut *self.random.lock().expect("drawing a number does not panic"));
         let content_type = encoder.content_type();
         let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
         let driver = Driver {

@@ -55,7 +55,7 @@ impl FailedEntry {
 pub struct Totals {
     /// Entries asked for.
     pub entries: u64,
-    /// Parts before the summary.
+    /// Parts, or members, before the summary.
     pub delivered: u64,
     /// Entries found to have ended 4xx or 5xx, written or not.
     pub failed: u64,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 
 use super::encode::PartName;
 use super::outcome::FailedEntry;
@@ -40,7 +40,7 @@ impl Plan {
     /// Decides over one entry.
     pub fn entry(&self, index: EntryIndex) -> Planned {
         let entry = &self.entries[index.at()];
-        let bucket = self.bucket_of(entry);
+        let bucket = self.part(index).bucket;
         let options = entry.options.as_deref();
         let version = options.and_then(|o| o.version.clone());
         let action = if version.is_some() { "s3:GetObjectVersion" } else { "s3:GetObject" };
@@ -65,12 +65,6 @@ impl Plan {
 
     /// How the entry's part is named.
     pub fn part(&self, index: EntryIndex) -> PartName<'_> {
-        let entry = &self.entries[index.at()];
-        let id: Option<&HeaderValue> = entry.options.as_deref().and_then(|o| o.id.as_ref());
-        PartName { index, id, bucket: self.bucket_of(entry), key: entry.key.as_str() }
-    }
-
-    fn bucket_of<'a>(&'a self, entry: &'a Entry) -> &'a str {
-        entry.bucket.as_ref().map_or(&self.bucket, |bucket| bucket.as_str())
+        self.entries[index.at()].part(index, &self.bucket)
     }
 }

@@ -1,5 +1,8 @@
 //! The body of a BatchGet, read strictly: bytes in, a [`BatchRequest`] out whose every member is valid, or an error that names
-//! what is wrong and where. Unknown and duplicate members are refused, `null` is the same as absent.
+//! what is wrong and where. Unknown and duplicate members are refused, `null` is the same as absent. [`archive`] has the rules
+//! of answers that are archives.
+
+mod archive;
 
 use std::cell::Cell;
 
@@ -8,8 +11,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::encode::member::Naming;
+use super::encode::{Format, PartName};
 use crate::error::{Error, Kind, Result};
-use crate::types::{BucketName, ByteRange, ObjectKey};
+use crate::types::{BucketName, ByteRange, EntryIndex, ObjectKey};
 
 /// Longest `Id`, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
@@ -35,6 +40,11 @@ impl BatchRequest {
     pub fn has_summary(&self) -> bool {
         self.summary || self.on_error != OnError::Continue
     }
+
+    /// How an archive's members are named that have no `Id`.
+    pub fn naming(&self) -> Naming {
+        if self.entries.iter().any(|entry| entry.bucket.is_some()) { Naming::BucketAndKey } else { Naming::Key }
+    }
 }
 
 /// One object asked for. Small, because there may be many: what few entries have is behind a pointer.
@@ -49,6 +59,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// What its part is named by; `bucket` is that of entries that name none.
+    pub fn part<'a>(&'a self, index: EntryIndex, bucket: &'a str) -> PartName<'a> {
+        let id = self.options.as_deref().and_then(|options| options.id.as_ref());
+        PartName { index, id, bucket: self.bucket.as_ref().map_or(bucket, |own| own.as_str()), key: self.key.as_str() }
+    }
+
     /// About how many bytes of memory it takes.
     pub fn cost(&self) -> u64 {
         let options = self.options.as_deref().map_or(0, |o| size_of::<EntryOptions>() + o.version.as_deref().map_or(0, str::len));
@@ -113,9 +129,9 @@ struct RawEntry {
     id: Option<String>,
 }
 
-/// Reads the body. More than `entries_max` entries are refused before the rest of them is looked at; where `url_bucket` is
-/// false every entry must name its own bucket.
-pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchRequest> {
+/// Reads the body. More than `entries_max` entries are refused before the rest of them is looked at; where the URL names no
+/// `bucket` every entry must name its own. `format` is that of the answer.
+pub fn parse(body: &[u8], entries_max: usize, bucket: Option<&str>, format: Format) -> Result<BatchRequest> {
     let invalid = |what: String| Error::new(Kind::InvalidArgument, what);
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(invalid("the body is not a BatchGet: it must be a JSON object with the member `Objects`".into()));
@@ -125,6 +141,7 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
     let objects = raw.objects.filter(|o| o.get() != "null").ok_or_else(|| invalid("`Objects` is missing".into()))?;
     let too_many = Cell::new(false);
     let on_error = match raw.on_error.as_deref() {
+        None if format == Format::Tar => OnError::Stop,
         None | Some("Continue") => OnError::Continue,
         Some("Stop") => OnError::Stop,
         Some("Omit") => OnError::Omit,
@@ -135,7 +152,7 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
         Some("Completion") => Order::Completion,
         Some(other) => return Err(invalid(format!("Order is {other:?}; it must be Request or Completion"))),
     };
-    let seed = Entries { max: entries_max, url_bucket, too_many: &too_many };
+    let seed = Entries { max: entries_max, url_bucket: bucket.is_some(), too_many: &too_many };
     let entries = seed.deserialize(&mut serde_json::Deserializer::from_str(objects.get())).map_err(|e| match too_many.get() {
         true => {
             Error::new(Kind::EntityTooLarge, format!("`Objects` has more entries than the limit of {entries_max} (Limits.Entries)"))
@@ -145,7 +162,11 @@ pub fn parse(body: &[u8], entries_max: usize, url_bucket: bool) -> Result<BatchR
     if entries.is_empty() {
         return Err(invalid("`Objects` is empty".into()));
     }
-    Ok(BatchRequest { entries, on_error, order, summary: raw.summary.unwrap_or(false) })
+    let batch = BatchRequest { entries, on_error, order, summary: raw.summary.unwrap_or(false) };
+    if format == Format::Tar {
+        archive::check(&batch, bucket.unwrap_or_default()).map_err(invalid)?;
+    }
+    Ok(batch)
 }
 
 /// serde_json's position is relative to the array and would mislead; the entry's index, which we add, does not.
@@ -234,7 +255,7 @@ mod tests {
     use super::*;
 
     fn refusal(body: &str) -> (Kind, String) {
-        let error = parse(body.as_bytes(), 3, false).expect_err(body);
+        let error = parse(body.as_bytes(), 3, None, Format::Multipart).expect_err(body);
         (error.kind, error.message.into_owned())
     }
 
@@ -242,12 +263,12 @@ mod tests {
     fn a_whole_request_is_read_as_the_contract_says() {
         let body = r#"{"Objects": [{"Key": "a//../é", "Bucket": "b", "Id": "l-1", "Range": "bytes=0-1"},
             {"Key": "x", "Bucket": "B", "VersionId": null, "IfMatch": "\"9b2c\""}], "OnError": "Omit", "Order": "Completion", "Summary": null}"#;
-        let batch = parse(body.as_bytes(), 2, false).expect("valid");
+        let batch = parse(body.as_bytes(), 2, None, Format::Multipart).expect("valid");
         assert_eq!(batch.entries[0].key.as_str(), "a//../é");
         assert_eq!(batch.entries[1].options.as_ref().expect("some").if_match.as_ref().expect("some"), "\"9b2c\"");
         assert_eq!((batch.on_error, batch.order, batch.summary), (OnError::Omit, Order::Completion, false));
         assert!(batch.has_summary());
-        let batch = parse(br#"{"Objects": [{"Key": "x"}], "OnError": null}"#, 2, true).expect("valid");
+        let batch = parse(br#"{"Objects": [{"Key": "x"}], "OnError": null}"#, 2, Some("b"), Format::Multipart).expect("valid");
         assert_eq!((batch.on_error, batch.order, batch.has_summary()), (OnError::Continue, Order::Request, false));
     }
 
@@ -287,7 +308,7 @@ mod tests {
             assert_eq!(kind, Kind::InvalidArgument, "{body}");
             assert!(message.contains(named), "{message} should name {named}");
         }
-        let invalid_utf8 = parse(b"{\"Objects\": [{\"Key\": \"\xff\"}]}", 3, true).expect_err("not UTF-8");
+        let invalid_utf8 = parse(b"{\"Objects\": [{\"Key\": \"\xff\"}]}", 3, Some("b"), Format::Multipart).expect_err("not UTF-8");
         assert_eq!(invalid_utf8.kind, Kind::InvalidArgument);
     }
 

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use super::config::World;
-use super::{EXIT_FAILED, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, aws, complain};
+use super::{EXIT_FAILED, EXIT_OK, EXIT_PARTLY, EXIT_USAGE, aws, complain};
 use crate::backend::s3::is_about_our_signature;
 use crate::client::{ClientError, Endpoint};
 use crate::load::report::Report;
@@ -113,7 +113,7 @@ fn exit_of(measured: &[load::Measured]) -> u8 {
     if measured.iter().any(|measured| measured.cut_short) {
         EXIT_FAILED
     } else if measured.iter().any(load::Measured::failed) {
-        EXIT_SOME_FAILED
+        EXIT_PARTLY
     } else {
         EXIT_OK
     }

@@ -4,6 +4,7 @@
 mod aws;
 mod bench;
 pub mod config;
+mod get;
 mod serve;
 
 use std::io::{self, Write};
@@ -16,8 +17,8 @@ use config::World;
 
 /// All went well.
 pub const EXIT_OK: u8 = 0;
-/// Some of what was asked for failed, the rest was done.
-pub const EXIT_SOME_FAILED: u8 = 1;
+/// Some entries failed; the rest were delivered.
+pub const EXIT_PARTLY: u8 = 1;
 /// Wrong usage or settings.
 pub const EXIT_USAGE: u8 = 2;
 /// It could not be done.
@@ -39,6 +40,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Get(get::GetArgs),
     Bench(Box<bench::BenchArgs>),
     /// Check and show settings
     #[command(subcommand)]
@@ -60,6 +62,7 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
     let world = World { env, read_file: &read_file, check_policy: &check_policy };
     let done = match &arguments.command {
         Command::Serve(args) => serve::run(args, &world, out),
+        Command::Get(args) => get::run(args, &world, out),
         Command::Bench(args) => bench::run(args, &world, out),
         Command::Config(command) => config::run(command, &world, out),
     };

@@ -115,8 +115,10 @@ impl Loop {
             self.totals.omitted += 1;
             return;
         }
-        self.totals.bytes += self.driver.encoder.failed(&mut self.out, self.driver.plan.part(index), failed);
-        self.totals.delivered += 1;
+        if let Some(length) = self.driver.encoder.failed(&mut self.out, self.driver.plan.part(index), failed) {
+            self.totals.bytes += length;
+            self.totals.delivered += 1;
+        }
         if self.driver.on_error == OnError::Stop {
             self.totals.stopped = Some((index, failed.status, failed.code.clone().into_owned()));
             self.cancel();

@@ -5,8 +5,10 @@ pub(crate) mod judge;
 pub(crate) mod objects;
 pub(crate) mod reader;
 pub(crate) mod store;
+pub(crate) mod untar;
 
 mod deadlines;
+mod golden;
 mod parking;
 mod props;
 mod scenarios;
@@ -23,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admission::Admission;
+use super::encode::Format;
 use super::plan::Plan;
 use super::{Batches, request};
 use crate::auth::{Identity, Policy};
@@ -86,6 +89,8 @@ pub(crate) struct Rig {
     pub heads: Pool,
     pub shared: Pool,
     pub metrics: Metrics,
+    /// Of the answers.
+    pub format: Format,
     identity: Arc<Identity>,
 }
 
@@ -124,7 +129,7 @@ impl Rig {
         let policy = r#"{"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
             {"Effect": "Deny", "Action": "s3:GetObject*", "Resource": "arn:aws:s3:::b/denied*"}]}"#;
         let identity = Arc::new(Identity::new("i", "a", "s", None, Policy::parse(policy).expect("valid")));
-        Self { numbers, store, backend, routes, batches, admission, heads, shared, metrics, identity }
+        Self { numbers, store, backend, routes, batches, admission, heads, shared, metrics, format: Format::Multipart, identity }
     }
 
     /// Starts a batch as [`Batches::answer`] does once the request is verified.
@@ -135,7 +140,7 @@ impl Rig {
     pub async fn try_start(&self, request: &Value) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
         let admitted = self.admission.admit(body.len() as u64).await?;
-        let batch = request::parse(&body, 10_000, true).expect("valid");
+        let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
         let plan = Plan {
             entries: Vec::new(),
             bucket: "b".into(),
@@ -143,7 +148,7 @@ impl Rig {
             routes: Arc::clone(&self.routes),
             headers: Arc::default(),
         };
-        Ok(self.batches.start(batch, plan, admitted, RequestId(0x4f0c), None))
+        Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c), None))
     }
 
     /// Runs a batch to its end.

@@ -3,35 +3,14 @@
 //! given. Invariant: the closing delimiter is written by [`Multipart::close`] alone.
 
 use bytes::{BufMut, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode};
 use rand::Rng;
 
-use super::outcome::{FailedEntry, Totals};
+use super::headers::line;
+use super::{Encode, PartHeaders, PartName};
+use crate::batch::outcome::{FailedEntry, Totals};
 use crate::error::xml::{ErrorDocument, render};
-use crate::types::{EntryIndex, RequestId};
-
-/// Headers of a backend's answer that have no place in a part, besides those that its `Connection` names.
-const DROPPED: &[&str] = &[
-    "connection",
-    "content-id",
-    "content-length",
-    "date",
-    "keep-alive",
-    "server",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-amz-id-2",
-    "x-amz-request-id",
-    "x-batchgate-request-id",
-];
-
-/// Headers that describe a body which a failed part replaces by ours.
-const OF_REPLACED_BODY: &[&str] = &["content-encoding", "content-language", "content-md5", "content-type"];
-
-/// Prefixes of headers that have no place in a part: `batch-` is ours, `proxy-` belongs to the connection.
-const DROPPED_PREFIXES: &[&str] = &["batch-", "proxy-"];
+use crate::types::RequestId;
 
 /// The encoder of one answer.
 #[derive(Debug)]
@@ -43,19 +22,6 @@ pub struct Multipart {
     begun: bool,
 }
 
-/// Who a part is about, for its head and for its error.
-#[derive(Clone, Copy, Debug)]
-pub struct PartName<'a> {
-    /// Position in the request.
-    pub index: EntryIndex,
-    /// The caller's tag.
-    pub id: Option<&'a HeaderValue>,
-    /// The bucket by the client's name for it.
-    pub bucket: &'a str,
-    /// The key.
-    pub key: &'a str,
-}
-
 impl Multipart {
     /// An encoder with a fresh boundary of 128 random bits.
     pub fn new(request_id: RequestId, random: &mut impl Rng) -> Self {
@@ -65,57 +31,6 @@ impl Multipart {
             id_tail: format!("@{request_id}>\r\n"),
             begun: false,
         }
-    }
-
-    /// The value of the answer's `Content-Type`.
-    pub fn content_type(&self) -> HeaderValue {
-        HeaderValue::from_str(&format!("multipart/mixed; boundary={}", self.boundary)).expect("hex digits are header-safe")
-    }
-
-    /// Writes delimiter and head of a part; exactly `length` octets of body must follow.
-    pub fn begin(&mut self, out: &mut BytesMut, name: PartName<'_>, status: StatusCode, headers: &PartHeaders, length: u64) {
-        self.start(out, name, status, length);
-        out.put_slice(&headers.0);
-        out.put_slice(b"\r\n");
-    }
-
-    /// Writes the whole part of a failed entry, and says how long its body is.
-    pub fn failed(&mut self, out: &mut BytesMut, name: PartName<'_>, failed: &FailedEntry) -> u64 {
-        let request_id = self.request_id.to_string();
-        let body = render(&ErrorDocument {
-            code: &failed.code,
-            message: failed.message,
-            bucket: Some(name.bucket),
-            key: Some(name.key),
-            resource: None,
-            request_id: &request_id,
-        });
-        self.start(out, name, failed.status, body.len() as u64);
-        line(out, b"content-type", b"application/xml");
-        out.put_slice(&failed.headers.0);
-        out.put_slice(b"\r\n");
-        out.put_slice(body.as_bytes());
-        body.len() as u64
-    }
-
-    /// Writes the whole summary part.
-    pub fn summary(&mut self, out: &mut BytesMut, totals: &Totals) {
-        let body = totals.to_json();
-        self.delimiter(out);
-        line(out, b"content-type", b"application/json");
-        line(out, b"content-length", body.len().to_string().as_bytes());
-        line(out, b"content-id", format!("<summary@{}>", self.request_id).as_bytes());
-        line(out, b"batch-status", b"200");
-        out.put_slice(b"\r\n");
-        out.put_slice(&body);
-    }
-
-    /// Writes the closing delimiter. Only for an answer that is whole.
-    pub fn close(&mut self, out: &mut BytesMut) {
-        assert!(self.begun, "an answer has at least one part");
-        out.put_slice(b"\r\n--");
-        out.put_slice(self.boundary.as_bytes());
-        out.put_slice(b"--\r\n");
     }
 
     fn delimiter(&mut self, out: &mut BytesMut) {
@@ -142,58 +57,60 @@ impl Multipart {
     }
 }
 
-/// The headers of a store's answer as they stand in a part. Octets of their own: a header that hyper gave keeps the whole
-/// buffer alive that it was read into, and an entry may have to wait for its turn.
-#[derive(Debug, Default)]
-pub struct PartHeaders(Vec<u8>);
-
-impl PartHeaders {
-    /// Those of an entry whose body is the store's.
-    pub fn of(headers: &HeaderMap) -> Self {
-        Self::filtered(headers, |_| true)
+impl Encode for Multipart {
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_str(&format!("multipart/mixed; boundary={}", self.boundary)).expect("hex digits are header-safe")
     }
 
-    /// Those of an entry whose body is an error of ours.
-    pub fn of_failed(headers: &HeaderMap) -> Self {
-        Self::filtered(headers, |name| !OF_REPLACED_BODY.contains(&name) && !name.starts_with("x-amz-checksum-"))
+    fn begin(&mut self, out: &mut BytesMut, name: PartName<'_>, status: StatusCode, headers: &PartHeaders, length: u64) {
+        self.start(out, name, status, length);
+        out.put_slice(headers.lines());
+        out.put_slice(b"\r\n");
     }
 
-    /// How many octets they have.
-    pub fn len(&self) -> u64 {
-        self.0.len() as u64
+    fn failed(&mut self, out: &mut BytesMut, name: PartName<'_>, failed: &FailedEntry) -> Option<u64> {
+        let request_id = self.request_id.to_string();
+        let body = render(&ErrorDocument {
+            code: &failed.code,
+            message: failed.message,
+            bucket: Some(name.bucket),
+            key: Some(name.key),
+            resource: None,
+            request_id: &request_id,
+        });
+        self.start(out, name, failed.status, body.len() as u64);
+        line(out, b"content-type", b"application/xml");
+        out.put_slice(failed.headers.lines());
+        out.put_slice(b"\r\n");
+        out.put_slice(body.as_bytes());
+        Some(body.len() as u64)
     }
 
-    fn filtered(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Self {
-        let hop_by_hop: Vec<&str> = headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(',').map(str::trim))
-            .collect();
-        let kept = |name: &HeaderName| {
-            let name = name.as_str();
-            let dropped = DROPPED.contains(&name) || DROPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-            !dropped && wanted(name) && !hop_by_hop.iter().any(|hop| hop.eq_ignore_ascii_case(name))
-        };
-        let kept = || headers.iter().filter(|(name, _)| kept(name));
-        let length = kept().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-        let mut out = Vec::with_capacity(length);
-        kept().for_each(|(name, value)| line(&mut out, name.as_str().as_bytes(), value.as_bytes()));
-        Self(out)
+    fn summary(&mut self, out: &mut BytesMut, totals: &Totals) {
+        let body = totals.to_json();
+        self.delimiter(out);
+        line(out, b"content-type", b"application/json");
+        line(out, b"content-length", body.len().to_string().as_bytes());
+        line(out, b"content-id", format!("<summary@{}>", self.request_id).as_bytes());
+        line(out, b"batch-status", b"200");
+        out.put_slice(b"\r\n");
+        out.put_slice(&body);
     }
-}
 
-fn line(out: &mut impl BufMut, name: &[u8], value: &[u8]) {
-    out.put_slice(name);
-    out.put_slice(b": ");
-    out.put_slice(value);
-    out.put_slice(b"\r\n");
+    fn close(&mut self, out: &mut BytesMut) {
+        assert!(self.begun, "an answer has at least one part");
+        out.put_slice(b"\r\n--");
+        out.put_slice(self.boundary.as_bytes());
+        out.put_slice(b"--\r\n");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::Kind;
+    use crate::types::EntryIndex;
+    use http::{HeaderMap, HeaderName};
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
@@ -237,7 +154,8 @@ mod tests {
         encoder.close(&mut out);
         let error = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied</Code><Message>No.</Message>\
                      <BucketName>b</BucketName><Key>a&lt;b</Key><RequestId>0000000000004f0c</RequestId></Error>";
-        assert_eq!(length, error.len() as u64);
+        assert_eq!(length, Some(error.len() as u64));
+        let length = error.len();
         let summary = String::from_utf8(Totals { entries: 2, ..Totals::default() }.to_json()).expect("text");
         let expected = format!(
             "--{b}\r\ncontent-length: 2\r\ncontent-id: <17@0000000000004f0c>\r\nbatch-status: 200\r\nbatch-id: l-1\r\n\
