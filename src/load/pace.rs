@@ -89,11 +89,13 @@ async fn open<A: Ask>(
     let mut tasks = JoinSet::new();
     for number in 0.. {
         let after = due_after(number, rate);
-        let has_ended = match extent {
-            Extent::Duration(whole) => after >= whole,
-            Extent::Requests(count) => number >= count,
+        let end = match extent {
+            Extent::Duration(whole) => (after >= whole).then_some(whole),
+            Extent::Requests(count) => (number >= count).then_some(after),
         };
-        if has_ended {
+        if let Some(end) = end {
+            // The last request has its interval too, or a slow rate would look faster than it was.
+            tokio::time::sleep_until(started + end).await;
             break;
         }
         let due = started + after;
@@ -207,8 +209,9 @@ mod tests {
         let (measured, took, most) = run(pace, Extent::Duration(MS * 1000), |_| Some(MS * 2000)).await;
         assert_eq!((measured.total().requests, measured.not_started, most), (100, 0, 100));
         assert!(near(took, MS * 2990) && near(measured.total().request_times.max(), MS * 2000), "{took:?}");
-        let (measured, _, _) = run(pace, Extent::Requests(7), |_| Some(MS)).await;
+        let (measured, took, _) = run(pace, Extent::Requests(7), |_| Some(MS)).await;
         assert_eq!(measured.total().requests, 7);
+        assert!(near(took, MS * 70), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -173,7 +173,7 @@ def test_an_open_loop_keeps_its_rate(gateway: Gateway) -> None:
     done = bench(gateway.s3, *MADE, *SHORT, "--rate", "80", "--duration", "1s")
     run = done.run
     assert done.code == 0 and run["requests"] == 80 and run["requests_not_started"] == 0, done
-    assert 0.95 <= run["seconds"] < 3
+    assert 1 <= run["seconds"] < 3
     assert (run["job"]["rate"], run["job"]["workers"], run["job"]["in_flight_max"]) == (80, None, 1000)
 
 
