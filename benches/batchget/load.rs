@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use batchgate::backend::s3::credentials::KeyPair;
 use batchgate::backend::s3::sign::{EMPTY_SHA256, Signer};
+use batchgate::client::reader::{Event, Owed, Reader, Unfinished};
 use batchgate::load::{content, cpu_seconds};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -22,7 +23,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::reader::{PartHead, Reader, Sink};
 use crate::{Fallible, fail, names};
 
 /// The key pair of client and gateway; a secret of nobody.
@@ -212,15 +212,29 @@ impl S3 {
     }
 
     async fn read_batch(&self, answer: Response<Incoming>, first: u64, entries: u64, compare: bool) -> Fallible<()> {
-        let mut reader = Reader::new(text(answer.headers(), "content-type"))?;
-        let object = Object { number: first, size: self.size, at: 0, compare };
-        let mut parts = Parts { first, next: 0, entries, object };
+        let owed = Owed { entries: u32::try_from(entries)?, in_order: true, summary: false };
+        let mut reader = Reader::new(text(answer.headers(), "content-type"), owed).map_err(|wrong| wrong.0)?;
+        let mut object = Object { number: first, size: self.size, at: 0, compare };
         let mut body = answer.into_body();
         while let Some(frame) = body.frame().await {
-            reader.feed(&frame?.into_data().unwrap_or_default(), &mut parts)?;
+            reader.feed(frame?.into_data().unwrap_or_default());
+            while let Some(event) = reader.next().map_err(|wrong| wrong.0)? {
+                match event {
+                    Event::Part(head) if head.status != 200 || head.length != self.size => {
+                        return fail(format!("a part of {entries} is {head:?}"));
+                    }
+                    Event::Part(head) => (object.number, object.at) = (first + u64::from(head.index), 0),
+                    Event::Data(bytes) => object.take(&bytes)?,
+                    Event::End => object.whole()?,
+                    Event::Summary(_) => return fail("a summary that nobody asked for"),
+                }
+            }
         }
-        reader.finish()?;
-        if parts.next == entries { Ok(()) } else { fail(format!("{} parts for {entries} entries", parts.next)) }
+        match reader.finish() {
+            Ok(()) => Ok(()),
+            Err(Unfinished::Cut) => fail("the answer ends without its closing delimiter"),
+            Err(Unfinished::Wrong(wrong)) => fail(wrong.0),
+        }
     }
 
     async fn send(&self, method: Method, path: &str, hash: HeaderValue, body: Bytes) -> Fallible<Response<Incoming>> {
@@ -263,32 +277,5 @@ impl Object {
 
     fn whole(&self) -> Fallible<()> {
         if self.at == self.size { Ok(()) } else { fail(format!("object {} has {} of {} bytes", self.number, self.at, self.size)) }
-    }
-}
-
-/// The parts of one answer as they come: all of them, in order, each the object that was asked for.
-struct Parts {
-    first: u64,
-    next: u64,
-    entries: u64,
-    object: Object,
-}
-
-impl Sink for Parts {
-    fn part(&mut self, head: &PartHead) -> Fallible<()> {
-        if head.index != self.next || head.index >= self.entries || head.status != 200 || head.length != self.object.size {
-            return fail(format!("part {} of {} is {head:?}", self.next, self.entries));
-        }
-        (self.object.number, self.object.at) = (self.first + head.index, 0);
-        self.next += 1;
-        Ok(())
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> Fallible<()> {
-        self.object.take(bytes)
-    }
-
-    fn end(&mut self) -> Fallible<()> {
-        self.object.whole()
     }
 }

@@ -3,7 +3,7 @@
 //! simulated origin and load are processes of their own: this program is the last two as well, by its first argument.
 //! Invariant: a wrong byte, a missing part or memory over its bound fails the run; a time never does.
 //!
-//! In reading order: [`measures`] (what is compared with what), `gateway` (processes), `load` with `reader` (the client),
+//! In reading order: [`measures`] (what is compared with what), `gateway` (processes), `load` (the client),
 //! `origin` and `names` (the other end), `table`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a bench is for")]
@@ -13,7 +13,6 @@ mod load;
 mod measures;
 mod names;
 mod origin;
-mod reader;
 mod table;
 
 use std::process::ExitCode;
@@ -74,7 +73,6 @@ fn bench(args: &[&str]) -> Fallible<()> {
             other => return fail(format!("`{other}` is unknown; {USAGE}")),
         }
     }
-    reader::prove()?;
     let cores = std::thread::available_parallelism()?.get();
     if !as_json {
         println!("batchget bench on {cores} cores, over loopback\n");

@@ -15,7 +15,7 @@ mod accept;
 pub mod admission;
 mod body;
 mod driver;
-mod encode;
+pub mod encode;
 mod fetch;
 mod order;
 mod outcome;

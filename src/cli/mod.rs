@@ -2,8 +2,10 @@
 //! request is answered.
 
 mod aws;
+mod bench;
 pub mod config;
 mod demo;
+mod get;
 mod serve;
 
 use std::io::{self, Write};
@@ -16,6 +18,8 @@ use config::World;
 
 /// All went well.
 pub const EXIT_OK: u8 = 0;
+/// Some entries failed; the rest were delivered.
+pub const EXIT_PARTLY: u8 = 1;
 /// Wrong usage or settings.
 pub const EXIT_USAGE: u8 = 2;
 /// It could not be done.
@@ -27,7 +31,7 @@ pub const EXIT_FAILED: u8 = 3;
     name = "batchgate",
     version,
     max_term_width = 100,
-    after_help = "Start with:\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 2 wrong usage or settings, 3 it could not be done."
+    after_help = "Start with:\n  batchgate demo\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 1 some of it failed, 2 wrong usage or settings, 3 it could not be done."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -38,6 +42,8 @@ struct Arguments {
 enum Command {
     Demo(demo::DemoArgs),
     Serve(serve::ServeArgs),
+    Get(get::GetArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Check and show settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -59,6 +65,8 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
     let done = match &arguments.command {
         Command::Demo(args) => demo::run(args, out),
         Command::Serve(args) => serve::run(args, &world, out),
+        Command::Get(args) => get::run(args, &world, out),
+        Command::Bench(args) => bench::run(args, &world, out),
         Command::Config(command) => config::run(command, &world, out),
     };
     done.unwrap_or_else(|error| complain(&format!("{error}"), EXIT_FAILED))

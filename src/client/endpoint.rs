@@ -17,7 +17,7 @@ use super::error::{ClientError, Refusal, chain};
 use super::reader::{Event, Owed, Reader, Unfinished};
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
-use crate::backend::s3::{S3Store, connect, error_code, error_member, object_path};
+use crate::backend::s3::{S3Store, connect, object_path};
 use crate::backend::{Body, Forward, collect, empty_body, full_body};
 use crate::config::Addressing;
 use crate::telemetry::Metrics;
@@ -129,13 +129,15 @@ impl Endpoint {
         Ok(answer.map_err(|_| self.silence())??)
     }
 
-    /// As [`Endpoint::send`], but an answer of 400 or more is an error.
+    /// As [`Endpoint::send`], but an answer that is no success and no 304 is an error: 400 and more, and redirects, which nobody
+    /// here follows.
     ///
     /// # Errors
     /// If there is no answer or if it is a refusal.
     pub async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Response<Body>, ClientError> {
         let answer = self.send(method, path, headers, body).await?;
-        if answer.status().as_u16() < 400 { Ok(answer) } else { Err(ClientError::Refused(self.refusal(answer).await)) }
+        let good = answer.status().is_success() || answer.status() == StatusCode::NOT_MODIFIED;
+        if good { Ok(answer) } else { Err(ClientError::Refused(self.refusal(answer).await)) }
     }
 
     /// GetObject of an entry; the body streams.
@@ -228,13 +230,9 @@ impl Endpoint {
         let (head, body) = answer.into_parts();
         let body = tokio::time::timeout(self.idle_timeout, collect(body, ERROR_BODY_BYTES_MAX)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
-        Refusal {
-            status: head.status.as_u16(),
-            code: error_code(&body).unwrap_or_default(),
-            message: error_member(&body, "Message").map(for_people).unwrap_or_default(),
-            request_id: text(&head.headers, "x-amz-request-id").unwrap_or_default().to_owned(),
-            retry_after_seconds: text(&head.headers, "retry-after").and_then(|seconds| seconds.parse().ok()),
-        }
+        let request_id = text(&head.headers, "x-amz-request-id").unwrap_or_default().to_owned();
+        let retry_after_seconds = text(&head.headers, "retry-after").and_then(|seconds| seconds.parse().ok());
+        Refusal { retry_after_seconds, ..Refusal::read(head.status.as_u16(), &body, request_id) }
     }
 
     fn silence(&self) -> ClientError {
@@ -300,12 +298,4 @@ fn header_value(text: &str) -> Result<HeaderValue, ClientError> {
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// Longest message of an endpoint that is shown, in characters.
-const MESSAGE_CHARACTERS_MAX: usize = 500;
-
-/// Text of a stranger as it may stand in a terminal: one line without control characters.
-fn for_people(text: String) -> String {
-    text.chars().take(MESSAGE_CHARACTERS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
 }

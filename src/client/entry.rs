@@ -76,6 +76,11 @@ impl<'a> BatchRequest<'a> {
         Self { objects, on_error: OnError::Continue, order: Order::Request }
     }
 
+    /// What an entry adds to the JSON, in bytes.
+    pub fn entry_bytes(entry: &Entry) -> usize {
+        serde_json::to_vec(entry).expect("texts are JSON").len() + 1
+    }
+
     /// The JSON.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("texts and lists are JSON")

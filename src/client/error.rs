@@ -3,7 +3,11 @@
 use std::fmt;
 
 use super::reader::Wrong;
+use crate::backend::s3::{error_code, error_member};
 use crate::backend::{BackendError, BackendErrorKind};
+
+/// Longest message of an endpoint that is shown, in characters.
+const MESSAGE_CHARACTERS_MAX: usize = 500;
 
 /// Why there is no answer, or not a whole one.
 #[derive(Clone, Debug)]
@@ -33,6 +37,15 @@ pub struct Refusal {
     pub request_id: String,
     /// Seconds of `Retry-After`.
     pub retry_after_seconds: Option<u64>,
+}
+
+impl Refusal {
+    /// What the body of an error answer says.
+    pub(super) fn read(status: u16, body: &[u8], request_id: String) -> Self {
+        let code = error_code(body).unwrap_or_default();
+        let message = error_member(body, "Message").map(for_people).unwrap_or_default();
+        Self { status, code, message, request_id, retry_after_seconds: None }
+    }
 }
 
 impl ClientError {
@@ -103,4 +116,9 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         next = cause.source();
     }
     text.replace(['\r', '\n'], " ")
+}
+
+/// Text of a stranger as it may stand in a terminal: one line without control characters.
+fn for_people(text: String) -> String {
+    text.chars().take(MESSAGE_CHARACTERS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
 }

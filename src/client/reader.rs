@@ -119,7 +119,9 @@ enum State {
 struct Seen {
     by_index: Vec<bool>,
     count: u64,
-    last: Option<u32>,
+    failed: u64,
+    /// The index of the last part, and whether it is a failure.
+    last: Option<(u32, bool)>,
     bytes: u64,
 }
 
@@ -139,7 +141,7 @@ impl Reader {
                 input: Bytes::new(),
                 partial: BytesMut::new(),
                 state: State::First,
-                seen: Seen { by_index: vec![false; owed.entries as usize], count: 0, last: None, bytes: 0 },
+                seen: Seen { by_index: vec![false; owed.entries as usize], count: 0, failed: 0, last: None, bytes: 0 },
                 summary: None,
                 told: None,
             }),
@@ -209,10 +211,9 @@ impl Reader {
         let what = match &self.told {
             None if self.owed.summary => "it has no summary".to_owned(),
             None if self.seen.count != entries => format!("it has {} parts for {entries} entries", self.seen.count),
-            Some(told) if (told.entries, told.delivered, told.bytes) != (entries, self.seen.count, self.seen.bytes) => format!(
-                "its summary says {} parts with {} bytes of {} entries, it has {} parts with {} bytes of {entries} entries",
-                told.delivered, told.bytes, told.entries, self.seen.count, self.seen.bytes
-            ),
+            Some(told) if !self.seen.agrees(told, self.owed) => {
+                format!("its summary, {told:?}, does not agree with its {} parts for {entries} entries", self.seen.count)
+            }
             _ => return Ok(()),
         };
         Err(Unfinished::Wrong(Wrong(what)))
@@ -295,7 +296,7 @@ impl Reader {
         let Some(index) = number(name).and_then(|index| u32::try_from(index).ok()) else {
             return wrong("a part's content-id is not <index@request>");
         };
-        self.seen.take(index, length, self.owed.in_order)?;
+        self.seen.take(index, status >= 400, length, self.owed.in_order)?;
         Ok(Some(PartHead { index, status: status as u16, length, block }))
     }
 
@@ -321,19 +322,38 @@ pub enum Unfinished {
 }
 
 impl Seen {
-    fn take(&mut self, index: u32, length: u64, in_order: bool) -> Result<(), Wrong> {
+    fn take(&mut self, index: u32, failed: bool, length: u64, in_order: bool) -> Result<(), Wrong> {
         match self.by_index.get_mut(index as usize) {
             None => return wrong(format!("part {index} answers no entry")),
             Some(true) => return wrong(format!("part {index} comes twice")),
             Some(seen) => *seen = true,
         }
-        if in_order && self.last.is_some_and(|last| last > index) {
+        if in_order && self.last.is_some_and(|(last, _)| last > index) {
             return wrong(format!("part {index} is out of order"));
         }
-        self.last = Some(index);
+        self.last = Some((index, failed));
         self.count += 1;
+        self.failed += u64::from(failed);
         self.bytes = self.bytes.saturating_add(length);
         Ok(())
+    }
+
+    /// Whether the summary tells of the parts that came, and of no entry less than there were.
+    fn agrees(&self, told: &Summary, owed: Owed) -> bool {
+        let counted = (told.entries, told.delivered, told.bytes) == (u64::from(owed.entries), self.count, self.bytes);
+        counted
+            && match told.stopped_at {
+                // Under `Stop`, the entry that failed is the last part; in order, all before it came.
+                Some(at) => {
+                    let stopped = self.last == Some((at, true)) && self.failed == 1 && told.omitted == 0 && told.failed >= 1;
+                    owed.summary && stopped && (!owed.in_order || self.count == u64::from(at) + 1)
+                }
+                // Under `Stop` and `Omit`, a part that came did not fail.
+                None if owed.summary => {
+                    self.failed == 0 && told.failed == told.omitted && self.count.checked_add(told.omitted) == Some(told.entries)
+                }
+                None => (told.failed, told.omitted, self.count) == (self.failed, 0, told.entries),
+            }
     }
 }
 
@@ -349,9 +369,10 @@ fn lines(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
             }
             None => block,
         };
-        let colon = memchr::memchr(b':', line).filter(|_| memchr::memchr2(b'\r', b'\n', line).is_none());
+        let colon = memchr::memchr(b':', line).filter(|colon| line.get(colon + 1) == Some(&b' '));
+        let colon = colon.filter(|_| memchr::memchr2(b'\r', b'\n', line).is_none());
         Some(match colon {
-            Some(colon) => (&line[..colon], line[colon + 1..].trim_ascii()),
+            Some(colon) => (&line[..colon], line[colon + 2..].trim_ascii()),
             None => (&line[..0], line),
         })
     })
@@ -366,3 +387,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

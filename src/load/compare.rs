@@ -86,3 +86,47 @@ fn sum(parts: &[Measured]) -> Measured {
     parts.iter().for_each(|part| sum.add(part));
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::job::Kind;
+    use super::super::measured::Sample;
+    use super::*;
+
+    fn part(objects: usize, seconds: f64, cpu_seconds: f64, cut_short: bool) -> Measured {
+        let mut sample = Sample::default();
+        sample.begin(Kind::Batch);
+        sample.object_times = vec![Duration::from_millis(1); objects];
+        let mut part = Measured { seconds, own_cpu_seconds: Some(cpu_seconds), cut_short, ..Measured::default() };
+        part.take(&sample);
+        part
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_rounds_with_its_spread() {
+        let first: Vec<_> = [300, 800, 500].map(|objects| part(objects, 1.0, 0.3, false)).into();
+        let second: Vec<_> = [100, 100, 200].map(|objects| part(objects, 1.0, 0.2, false)).into();
+        let both = summary(&first, &second);
+        assert_eq!(both.speed, Some(Spread { median: 3.0, low: 2.5, high: 8.0, rounds: 3 }));
+        assert!(both.own_cpu.is_some_and(|cpu| (cpu.median - 0.5).abs() < 1e-9), "{:?}", both.own_cpu);
+        assert_eq!((both.first.objects(), both.first.seconds, both.second.objects()), (1600, 3.0, 400));
+    }
+
+    #[test]
+    fn a_round_that_was_cut_short_or_brought_nothing_has_no_ratio() {
+        let whole = part(100, 1.0, 0.1, false);
+        let both = summary(&[whole.clone(), part(5, 1.0, 0.0, true)], &[whole.clone(), part(100, 1.0, 0.1, false)]);
+        assert_eq!(both.speed.map(|speed| (speed.median, speed.rounds)), Some((1.0, 1)));
+        assert!(both.first.cut_short && !both.second.cut_short);
+        let none = summary(&[whole], &[part(0, 1.0, 0.1, false)]);
+        assert_eq!((none.speed, none.own_cpu), (None, None));
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_is_between_two() {
+        assert_eq!(Spread::of(vec![4.0, 1.0, 2.0, 3.0]).map(|spread| spread.median), Some(2.5));
+        assert_eq!(Spread::of(Vec::new()), None);
+    }
+}

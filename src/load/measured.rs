@@ -1,12 +1,12 @@
-//! What was measured. What enters is one [`Sample`] a request; what leaves are counts, histograms and the first example of
-//! each kind of error. Invariant: memory does not grow with what is counted: histograms have a fixed size, and there is a
-//! maximum of kinds of errors.
+//! What was measured. What enters is one [`Sample`] a request; what leaves are counts, histograms and errors. Invariant: memory
+//! does not grow with what is counted, since histograms have a fixed size.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::errors::Errors;
 use super::job::Kind;
 
 /// Shortest time that a histogram tells from none, in nanoseconds.
@@ -17,12 +17,6 @@ const TIME_NANOS_MAX: u64 = 3_600_000_000_000;
 
 /// Significant digits of a time.
 const TIME_DIGITS: u8 = 3;
-
-/// Most kinds of errors that are told apart: codes are an endpoint's to invent.
-const ERROR_KINDS_MAX: usize = 32;
-
-/// The kind of those beyond.
-const OTHER_ERRORS: &str = "others";
 
 /// Times, as a histogram of a fixed size.
 #[derive(Clone, Debug)]
@@ -67,51 +61,6 @@ impl Times {
     }
 }
 
-/// Errors by their kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errors(BTreeMap<String, ErrorCount>);
-
-/// One kind of error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorCount {
-    /// How often.
-    pub count: u64,
-    /// The first one, in one line.
-    pub first: String,
-}
-
-impl Errors {
-    /// Counts an error; `text` is asked only for the first of a kind.
-    pub fn note(&mut self, kind: &str, text: impl FnOnce() -> String) {
-        self.add_count(kind, 1, text);
-    }
-
-    /// Adds what another one counted.
-    pub fn add(&mut self, other: &Self) {
-        for (kind, seen) in &other.0 {
-            self.add_count(kind, seen.count, || seen.first.clone());
-        }
-    }
-
-    /// Kinds with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &ErrorCount)> {
-        self.0.iter().map(|(kind, seen)| (kind.as_str(), seen))
-    }
-
-    /// How many there were.
-    pub fn count(&self) -> u64 {
-        self.0.values().map(|seen| seen.count).sum()
-    }
-
-    fn add_count(&mut self, kind: &str, count: u64, text: impl FnOnce() -> String) {
-        let kind = if self.0.contains_key(kind) || self.0.len() < ERROR_KINDS_MAX { kind } else { OTHER_ERRORS };
-        match self.0.get_mut(kind) {
-            Some(seen) => seen.count += count,
-            None => drop(self.0.insert(kind.to_owned(), ErrorCount { count, first: text() })),
-        }
-    }
-}
-
 /// What came of one request. At most as long as the request has entries.
 #[derive(Debug, Default)]
 pub struct Sample {
@@ -139,7 +88,7 @@ impl Sample {
         self.object_times.clear();
         self.bytes = 0;
         self.objects_failed = 0;
-        self.errors.0.clear();
+        self.errors.clear();
         self.unreachable = false;
     }
 }
@@ -330,17 +279,5 @@ mod tests {
         assert!(near(sum.total().request_times.quantile(0.5), MS) && near(sum.total().request_times.max(), MS * 3));
         assert!(!sum.failed());
         assert_eq!(Measured::default().objects_per_second(), 0.0);
-    }
-
-    #[test]
-    fn kinds_of_errors_are_bounded_and_the_first_is_kept() {
-        let mut errors = Errors::default();
-        for n in 0..1000 {
-            errors.note(&format!("{} Code{}", 400, n % 100), || format!("text {n}"));
-        }
-        assert_eq!(errors.count(), 1000);
-        assert_eq!(errors.iter().count(), ERROR_KINDS_MAX + 1);
-        assert!(errors.iter().any(|(kind, seen)| kind == "400 Code0" && seen.first == "text 0" && seen.count == 10));
-        assert!(errors.iter().any(|(kind, seen)| kind == OTHER_ERRORS && seen.count == 680));
     }
 }

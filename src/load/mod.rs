@@ -1,7 +1,7 @@
 //! Load on an S3 endpoint, measured: for `bench`, `demo` and Rust programs. In reading order: [`job`] (what load there is to
 //! be), [`content`] (what made objects hold), [`prepare`] (that they are there), [`ask`] (one request, its answer looked at to
-//! the last byte), [`pace`] (how requests follow one another), [`measured`] (what is counted), [`compare`] (two jobs in
-//! turns), [`report`] (for people and scripts), [`cpu`].
+//! the last byte), [`pace`] (how requests follow one another), [`measured`] and [`errors`] (what is counted), [`compare`] (two
+//! jobs in turns), [`report`] (for people and scripts), [`cpu`].
 //!
 //! Invariants: an object counts only if it is whole and right; what is measured costs memory that does not grow with time.
 
@@ -9,6 +9,7 @@ mod ask;
 pub mod compare;
 pub mod content;
 mod cpu;
+pub mod errors;
 pub mod job;
 pub mod measured;
 mod pace;

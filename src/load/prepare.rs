@@ -15,6 +15,12 @@ use super::{Control, content};
 use crate::backend::s3::object_path;
 use crate::client::{ClientError, Endpoint, Entry};
 
+/// Most objects that are written at a time.
+const AT_ONCE_MAX: u64 = 32;
+
+/// Most bytes of them, if one alone is not more.
+const AT_ONCE_BYTES_MAX: u64 = 64 << 20;
+
 /// How often an object is tried to be written.
 const ATTEMPTS_MAX: u32 = 6;
 
@@ -50,6 +56,8 @@ pub enum Unready {
     NoBatchGet,
     /// It takes no more entries than this.
     BatchTooLarge(usize),
+    /// Whoever asked did not wait for it.
+    Stopped,
 }
 
 impl From<ClientError> for Unready {
@@ -70,6 +78,7 @@ impl fmt::Display for Unready {
             Self::WrongSize { key, found } => write!(f, "object {key} has {found} bytes"),
             Self::NoBatchGet => f.write_str("the endpoint has no BatchGet"),
             Self::BatchTooLarge(max) => write!(f, "the endpoint takes no more than {max} entries in a BatchGet"),
+            Self::Stopped => f.write_str("it was told to stop"),
         }
     }
 }
@@ -103,18 +112,12 @@ pub async fn check(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
     if entries > max { Err(Unready::BatchTooLarge(max)) } else { Ok(()) }
 }
 
-/// Makes the bucket if it is not there, and writes those made objects that are not there with the right size, `at_once` at a
+/// Makes the bucket if it is not there, and writes those made objects that are not there with the right size, some at a
 /// time. Nothing is done for listed keys.
 ///
 /// # Errors
 /// The first reason why one could not be written, after some attempts where more of them may help.
-pub async fn prepare(
-    endpoint: &Endpoint,
-    bucket: &str,
-    keys: &Keys,
-    at_once: usize,
-    control: &Arc<Control>,
-) -> Result<Prepared, Unready> {
+pub async fn prepare(endpoint: &Endpoint, bucket: &str, keys: &Keys, control: &Arc<Control>) -> Result<Prepared, Unready> {
     let Keys::Made { count, size, .. } = *keys else { return Ok(Prepared::default()) };
     make_bucket(endpoint, bucket).await?;
     control.say(format!("preparing {count} objects"));
@@ -130,6 +133,7 @@ pub async fn prepare(
         control.objects.fetch_add(1, Ordering::Relaxed);
         Ok(())
     };
+    let at_once = (AT_ONCE_BYTES_MAX / size.max(1)).clamp(1, AT_ONCE_MAX) as usize;
     stream::iter((0..count).map(Ok)).try_for_each_concurrent(at_once, one).await?;
     control.objects.store(0, Ordering::Relaxed);
     Ok(Prepared { written: written.into_inner(), kept: kept.into_inner() })

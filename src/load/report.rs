@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::compare::{Comparison, Spread};
-use super::job::{Extent, Job, Keys, Pace};
+use super::job::{Extent, Job, Keys, Kind, Mode, Pace};
 use super::measured::{Measured, Tally, Times, ratio};
 use crate::config::format_size;
 
@@ -51,7 +51,10 @@ impl Report<'_> {
             let of = |spread: &Spread| {
                 format!("{:.2} ({:.2} to {:.2} in {} rounds)", spread.median, spread.low, spread.high, spread.rounds)
             };
-            line(&mut text, format_args!("\n{}, {} by {}, {}:", first.mode, first.pace, second.mode, second.pace));
+            line(
+                &mut text,
+                format_args!("\n{} ({}) by {} ({}), round by round:", first.mode, first.pace, second.mode, second.pace),
+            );
             match &comparison.speed {
                 Some(speed) => line(&mut text, format_args!("  objects/s            {}", of(speed))),
                 None => line(&mut text, format_args!("  no round was finished with objects on both sides")),
@@ -80,11 +83,11 @@ impl Report<'_> {
         let head = ["milliseconds"].into_iter().chain(PERCENTILES.iter().map(|(_, name, _)| *name)).chain(["max", "mean"]);
         let mut grid = vec![head.map(str::to_owned).collect::<Vec<_>>()];
         for (kind, tally) in &measured.kinds {
+            let name = kind.name();
+            grid.push(times_row(format!("each {name} request"), &tally.request_times));
             // A lone GET or PUT is one object: both times are the same.
-            let kind = kind.name();
-            grid.push(times_row(format!("each {kind} request"), &tally.request_times));
-            if job.mode.entries().is_some() {
-                grid.push(times_row(format!("each {kind} object"), &tally.object_times));
+            if *kind == Kind::Batch {
+                grid.push(times_row(format!("each {name} object"), &tally.object_times));
             }
         }
         *text += &aligned(&grid);
@@ -135,9 +138,13 @@ impl Report<'_> {
             Extent::Duration(duration) => (Some(duration.as_secs_f64()), None),
             Extent::Requests(requests) => (None, Some(requests)),
         };
+        let mix = match job.mode {
+            Mode::Mixed(mix) => Some(json!({"get": mix.get, "batch": mix.batch, "put": mix.put})),
+            Mode::Get | Mode::Batch(_) => None,
+        };
         json!({
             "job": {
-                "mode": job.mode.name(), "batch": job.mode.entries(), "workers": workers, "rate": rate,
+                "mode": job.mode.name(), "mix": mix, "batch": job.mode.entries(), "workers": workers, "rate": rate,
                 "in_flight_max": in_flight_max, "duration_seconds": duration, "requests": requests,
                 "warm_up_seconds": job.warm_up.as_secs_f64(), "bucket": &*job.bucket, "objects": job.keys.count(),
                 "size_bytes": job.keys.size(), "verify": job.verify && job.keys.size().is_some(), "seed": job.seed,
@@ -226,4 +233,93 @@ fn aligned(grid: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::Sample;
+    use super::*;
+
+    fn job(mode: Mode) -> Job {
+        Job {
+            bucket: "b".into(),
+            keys: Keys::Made { prefix: "p/".into(), count: 1000, size: 10_240 },
+            mode,
+            pace: Pace::Closed { workers: 1 },
+            extent: Extent::Requests(2),
+            warm_up: Duration::ZERO,
+            verify: true,
+            seed: 7,
+        }
+    }
+
+    fn measured() -> Measured {
+        let mut sample = Sample::default();
+        sample.begin(Kind::Batch);
+        sample.took = Some(Duration::from_millis(20));
+        sample.object_times = vec![Duration::from_millis(18), Duration::from_millis(2)];
+        sample.bytes = 20_480;
+        sample.objects_failed = 1;
+        sample.errors.note("404 NoSuchKey", || "k: 404 NoSuchKey".into());
+        let mut measured = Measured { seconds: 0.5, own_cpu_seconds: Some(0.46), ..Measured::default() };
+        measured.take(&sample);
+        measured
+    }
+
+    #[test]
+    fn people_read_an_aligned_text() {
+        let (job, measured) = (job(Mode::Batch(3)), measured());
+        let comparison = Comparison {
+            first: Measured::default(),
+            second: Measured::default(),
+            speed: Spread::of(vec![2.0, 4.0, 3.0]),
+            own_cpu: None,
+        };
+        let report = Report {
+            endpoint: "http://e".into(),
+            threads: 1,
+            jobs: vec![&job, &job],
+            measured: vec![&measured, &measured],
+            comparison: Some(&comparison),
+        };
+        let text = report.to_text();
+        let one = "BatchGet of 3, 1 worker: 0.50 s
+  objects   2  4.00/s  0.0391 MiB/s  1 failed
+  requests  1  2.00/s                0 failed
+  milliseconds         P50   P95   P99  P99.9   max  mean
+  each batch request  20.0  20.0  20.0   20.0  20.0  20.0
+  each batch object   2.00  18.0  18.0   18.0  18.0  10.0
+  1 x 404 NoSuchKey; the first: k: 404 NoSuchKey
+  client CPU 230000 µs an object, 92 % of 1 thread
+  the client was the limit: give it more --threads if the machine has cores for them
+";
+        let expected = format!(
+            "http://e, bucket b: 1000 objects of 10KiB under p/\n\n{one}\n{one}\n\
+             BatchGet of 3 (1 worker) by BatchGet of 3 (1 worker), round by round:\n  \
+             objects/s            3.00 (2.00 to 4.00 in 3 rounds)\n"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn scripts_read_one_object() {
+        let (job, measured) = (job(Mode::Batch(3)), measured());
+        let report =
+            Report { endpoint: "http://e".into(), threads: 1, jobs: vec![&job], measured: vec![&measured], comparison: None };
+        let json = report.to_json();
+        let run = &json["runs"][0];
+        assert_eq!(
+            (run["job"]["mode"].as_str(), run["job"]["batch"].as_u64(), run["job"]["seed"].as_u64()),
+            (Some("batch"), Some(3), Some(7))
+        );
+        assert_eq!(
+            (run["objects"].as_u64(), run["objects_failed"].as_u64(), run["objects_per_second"].as_f64()),
+            (Some(2), Some(1), Some(4.0))
+        );
+        let p99 = run["kinds"]["batch"]["object_ms"]["p99"].as_f64().unwrap();
+        assert!((17.9..18.1).contains(&p99), "{p99}");
+        assert_eq!(run["errors"][0]["first"].as_str(), Some("k: 404 NoSuchKey"));
+        assert_eq!((json["ratio"].is_null(), run["kinds"]["get"].is_null()), (true, true));
+        assert_eq!(tally_json(&Tally::default())["request_ms"], Value::Null, "no request, no percentile");
+    }
 }

@@ -44,22 +44,11 @@ impl<'a> Member<'a> {
 
     /// Why it cannot be a member's name, in words that go on after "because it".
     pub fn fault(self) -> Option<&'static str> {
-        // A bucket's name is a component without fault.
-        let name = self.rest;
-        if name.contains('\0') {
-            Some("holds a NUL")
-        } else if self.bucket.is_none() && name.starts_with('/') {
-            Some("starts with a slash")
-        } else if name.ends_with('/') {
-            Some("ends with a slash")
-        } else if name.split('/').any(str::is_empty) {
-            Some("has an empty component")
-        } else if name.split('/').any(|component| matches!(component, "." | "..")) {
-            Some("has a component `.` or `..`")
-        } else if self.bucket.is_none() && name == SUMMARY {
-            Some("is that of the summary")
-        } else {
-            None
+        match self.bucket {
+            None if self.rest == SUMMARY => Some("is that of the summary"),
+            // A bucket's name is a component without fault.
+            Some(_) if self.rest.starts_with('/') => Some("has an empty component"),
+            _ => fault_of(self.rest),
         }
     }
 
@@ -78,6 +67,23 @@ impl<'a> Member<'a> {
         // The end holds what readers tell kinds of files by.
         let kept: String = visible[visible.len().saturating_sub(SUGGESTED_BYTES_MAX)..].iter().collect();
         if kept.is_empty() { index.to_string() } else { format!("{index}-{kept}") }
+    }
+}
+
+/// Why a name does not lead to a file of its own below a folder, in words that go on after "because it".
+pub fn fault_of(name: &str) -> Option<&'static str> {
+    if name.contains('\0') {
+        Some("holds a NUL")
+    } else if name.starts_with('/') {
+        Some("starts with a slash")
+    } else if name.ends_with('/') {
+        Some("ends with a slash")
+    } else if name.split('/').any(str::is_empty) {
+        Some("has an empty component")
+    } else if name.split('/').any(|component| matches!(component, "." | "..")) {
+        Some("has a component `.` or `..`")
+    } else {
+        None
     }
 }
 

@@ -6,7 +6,7 @@
 mod headers;
 pub mod member;
 mod multipart;
-mod tar;
+pub mod tar;
 
 use bytes::BytesMut;
 use http::{HeaderValue, StatusCode};

@@ -30,7 +30,7 @@ const PREFIX_BYTES_MAX: usize = 155;
 const MODE: u32 = 0o644;
 
 /// The encoder of one answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tar {
     naming: Naming,
     /// Zeros that are owed behind the last body.
@@ -44,7 +44,7 @@ impl Tar {
     }
 
     /// Writes what stands before a member's body, and takes note of what is owed behind it.
-    fn member(&mut self, out: &mut BytesMut, name: &str, mtime: u64, size: u64) {
+    pub fn member(&mut self, out: &mut BytesMut, name: &str, mtime: u64, size: u64) {
         out.put_bytes(0, self.padding);
         let mut records = Vec::new();
         let stand_in;
@@ -160,7 +160,7 @@ fn record(out: &mut Vec<u8>, key: &str, value: &str) {
 
 /// Seconds since 1970 of an HTTP date as senders must write it (RFC 9110 section 5.6.7, IMF-fixdate); nothing if it is another
 /// text or before 1970.
-fn unix_seconds(date: &[u8]) -> Option<u64> {
+pub fn unix_seconds(date: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(date).ok()?.strip_suffix(" GMT")?;
     let (_, text) = text.split_once(", ")?;
     let mut words = text.split(' ');

@@ -1,0 +1,63 @@
+//! Where objects go. What enters is what comes of entries, one after another; what leaves are files or a stream. Invariant of
+//! every place: nothing that is not whole is found under a final name.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::client::many::Head;
+
+/// Takes entries. `begin`, `data` and `end` come in this order for each, and `void` instead of the rest of them.
+pub(super) trait Place: Send {
+    /// An entry begins whose name is this.
+    fn begin(&mut self, name: &str, head: &Head) -> Result<(), PlaceError>;
+
+    /// The next octets of it.
+    fn data(&mut self, octets: &[u8]) -> Result<(), PlaceError>;
+
+    /// It was whole.
+    fn end(&mut self) -> Result<(), PlaceError>;
+
+    /// What came of it is not to be found.
+    fn void(&mut self) -> Result<(), PlaceError>;
+
+    /// Nothing more will come.
+    fn finish(&mut self) -> Result<(), PlaceError>;
+}
+
+/// Why something cannot be put there; in words for people.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PlaceError {
+    /// This entry cannot.
+    Entry(String),
+    /// Nothing can.
+    All(String),
+}
+
+impl PlaceError {
+    /// The words.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Entry(text) | Self::All(text) => text,
+        }
+    }
+
+    /// What an error of the file `shown` means.
+    pub fn of(shown: &str, error: &io::Error) -> Self {
+        let of_the_name = [
+            Errno::NOTDIR,
+            Errno::ISDIR,
+            Errno::LOOP,
+            Errno::NAMETOOLONG,
+            Errno::EXIST,
+            Errno::NOTEMPTY,
+            Errno::INVAL,
+            Errno::ILSEQ,
+        ];
+        match Errno::from_io_error(error) {
+            // Another name may do better: a component too long, a file where a folder is wanted, a link.
+            Some(errno) if of_the_name.contains(&errno) => Self::Entry(format!("{shown} cannot be written: {error}")),
+            _ => Self::All(format!("{shown} cannot be written: {error}")),
+        }
+    }
+}
