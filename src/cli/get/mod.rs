@@ -126,7 +126,10 @@ pub fn run(args: &GetArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result
             if more > 0 {
                 wrong.push(format!("and {more} more"));
             }
-            return Ok(wrong.iter().map(|line| complain(line, EXIT_USAGE)).last().unwrap_or(EXIT_USAGE));
+            for line in &wrong {
+                complain(line, EXIT_USAGE);
+            }
+            return Ok(EXIT_USAGE);
         }
     };
     // One thread reads and writes, the other has the connection.
