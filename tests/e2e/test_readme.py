@@ -44,7 +44,11 @@ def test_readme_commands_work_as_written(store: Target, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**clean_environment(), "HOME": str(home), "PATH": path, "AWS_EC2_METADATA_DISABLED": "true"}
+    # The package of clients/python stands in for its installation.
+    package = str(REPOSITORY / "clients" / "python" / "src")
+    environment = {
+        **clean_environment(), "HOME": str(home), "PATH": path, "PYTHONPATH": package, "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
     child = subprocess.Popen(
         ["bash", "-c", readme.script(found)],
         cwd=home,
