@@ -15,7 +15,7 @@ mod accept;
 pub mod admission;
 mod body;
 mod driver;
-pub mod encode;
+pub(crate) mod encode;
 mod fetch;
 mod order;
 mod outcome;

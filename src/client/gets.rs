@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::endpoint::Endpoint;
 use super::entry::Entry;
 use super::error::ClientError;
-use super::many::{Event, Head, Headers, ManyConfig};
+use super::many::{Event, Head, ManyConfig};
 use super::pace::Pace;
 use crate::backend::s3::is_about_our_signature;
 
@@ -98,7 +98,7 @@ impl Shared {
             return Err(ClientError::Wrong("it does not say how long it is".into()));
         };
         // A send fails where nobody listens any more; then the task is about to be ended.
-        let begins = Event::Begins(Head { index, status, length, headers: Headers::Answer(head.headers) });
+        let begins = Event::Begins(Head::new(index, status, length, head.headers));
         let _ = to.send(Ok(begins)).await;
         let mut came = 0;
         while let Some(data) = self.endpoint.data(&mut body).await? {

@@ -83,16 +83,21 @@ pub struct Head {
     pub status: u16,
     /// Octets of the body.
     pub length: u64,
-    pub(super) headers: Headers,
+    headers: Headers,
 }
 
 #[derive(Debug)]
-pub(super) enum Headers {
+enum Headers {
     Part(PartHead),
     Answer(HeaderMap),
 }
 
 impl Head {
+    /// That of an answer with these headers.
+    pub fn new(index: usize, status: u16, length: u64, headers: HeaderMap) -> Self {
+        Self { index, status, length, headers: Headers::Answer(headers) }
+    }
+
     /// The value of a header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         match &self.headers {

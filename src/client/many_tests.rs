@@ -93,15 +93,16 @@ struct Scripted {
 }
 
 impl Scripted {
-    async fn start(answer: fn(&Seen) -> Vec<u8>) -> Self {
+    async fn start(answer: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = endpoint(&format!("http://{}", listener.local_addr().unwrap()));
         let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
         let most_at_once = Arc::new(Mutex::new((0, 0)));
         let (log, at_once) = (Arc::clone(&seen), Arc::clone(&most_at_once));
+        let answer = Arc::new(answer);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (log, at_once) = (Arc::clone(&log), Arc::clone(&at_once));
+                let (log, at_once, answer) = (Arc::clone(&log), Arc::clone(&at_once), Arc::clone(&answer));
                 tokio::spawn(async move {
                     let (mut seen, mut stream) = receive(stream).await;
                     {
@@ -311,10 +312,8 @@ async fn answers_against_the_contract_end_all() {
         |_| http(200, "content-type: application/json\r\nbatch-count: 2\r\n", "{}"),
     ];
     for (at, answer) in wrong.into_iter().enumerate() {
-        static ANSWER: Mutex<Option<fn(&Seen) -> Vec<u8>>> = Mutex::new(None);
-        *ANSWER.lock().unwrap() = Some(answer);
-        let endpoint = Scripted::start(|seen| match seen.method.as_str() {
-            "POST" => (ANSWER.lock().unwrap().unwrap())(seen),
+        let endpoint = Scripted::start(move |seen| match seen.method.as_str() {
+            "POST" => answer(seen),
             _ => gateway(seen),
         })
         .await;
@@ -336,7 +335,6 @@ async fn without_batch_get_there_are_gets_with_the_same_events() {
 
 #[tokio::test]
 async fn which_answers_to_the_probe_mean_gets_and_which_are_errors() {
-    static PROBE: Mutex<(u16, &str, &str)> = Mutex::new((0, "", ""));
     let falls_back = [
         (200, "", "{\"Version\": 2}"),
         (204, "", ""),
@@ -355,26 +353,35 @@ async fn which_answers_to_the_probe_mean_gets_and_which_are_errors() {
         (307, "TemporaryRedirect", ""),
     ];
     for (probe, gets) in falls_back.iter().map(|probe| (probe, true)).chain(errors.iter().map(|probe| (probe, false))) {
-        *PROBE.lock().unwrap() = *probe;
-        let endpoint = Scripted::start(|seen| {
-            let (status, code, body) = *PROBE.lock().unwrap();
-            match seen.path.as_str() {
-                "/?batch-get=" if code.is_empty() => http(status, "", body),
-                "/?batch-get=" => s3_error(status, code),
-                _ => store(seen),
-            }
+        let (status, code, body) = *probe;
+        let endpoint = Scripted::start(move |seen| match seen.path.as_str() {
+            "/?batch-get=" if code.is_empty() => http(status, "", body),
+            "/?batch-get=" => s3_error(status, code),
+            _ => store(seen),
         })
         .await;
         let told = read(&mut endpoint.many(&["a"])).await;
         match gets {
             true => assert_eq!(told.expect("a fallback"), Told { entries: bodies(&["a"]), falls_back: 1, retries: 0 }, "{probe:?}"),
-            false => assert!(matches!(told, Err(ClientError::Refused(r)) if r.code == probe.1), "{probe:?}"),
+            false => assert!(matches!(told, Err(ClientError::Refused(r)) if r.code == code), "{probe:?}"),
         }
     }
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let config = ManyConfig::new(Some("b".into()));
     let mut many = Many::new(self::endpoint(&format!("http://{nobody}")), vec![Entry::new("a")].into(), config);
     assert!(matches!(many.next().await, Err(ClientError::Unreachable(_))));
+}
+
+#[tokio::test]
+async fn a_version_is_all_that_an_endpoint_must_say() {
+    let endpoint = Scripted::start(|seen| match seen.path.as_str() {
+        "/?batch-get=" => http(200, "", r#"{"Version": 1, "Later": true}"#),
+        _ => gateway(seen),
+    })
+    .await;
+    let keys = ["a", "b", "c", "d", "e"];
+    assert_eq!(read(&mut endpoint.many(&keys)).await.unwrap().entries, bodies(&keys));
+    assert_eq!(endpoint.batches(), [keys]);
 }
 
 #[tokio::test]

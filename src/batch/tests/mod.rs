@@ -1,5 +1,5 @@
 //! BatchGet under a simulated clock: a [`Rig`] runs batches over a [`store`] in memory, a [`Client`] takes the answer as
-//! clients do, and [`reader`] reads it strictly. No network, no real time: an outage of a minute takes no time to test.
+//! clients do, and [`reader`] or [`untar`] reads it strictly. No network, no real time: an outage of a minute takes no time to test.
 
 pub(crate) mod judge;
 pub(crate) mod objects;
@@ -13,6 +13,7 @@ mod parking;
 mod props;
 mod scenarios;
 mod scenes;
+mod tar;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

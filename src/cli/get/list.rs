@@ -125,7 +125,7 @@ mod tests {
         let wrong = of_text("l.txt", text.as_bytes(), false).unwrap_err();
         let places: Vec<_> = wrong.iter().map(|line| line.split(": ").next().unwrap()).collect();
         assert_eq!(places, ["l.txt:2", "l.txt:3", "l.txt:4", "l.txt:5", "l.txt:7"]);
-        assert!(wrong[2].contains("unknown field `Size`") && wrong[2].ends_with("at column 20"), "{wrong:?}");
+        assert!(wrong[2].contains("unknown field `Size`") && wrong[2].ends_with("at column 19"), "{wrong:?}");
         assert!(of_text("l", b"a\xff", true).unwrap_err()[0].contains("UTF-8"));
     }
 
