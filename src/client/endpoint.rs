@@ -62,19 +62,27 @@ pub struct Capabilities {
     /// Of the contract; 1.
     pub version: u64,
     /// Media types of answers.
+    #[serde(default)]
     pub formats: Vec<String>,
     /// Limits of a request.
+    #[serde(default)]
     pub limits: Limits,
 }
 
-/// Limits of a request.
+/// Limits of a request; where an endpoint names none, those of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 pub struct Limits {
     /// Most entries.
     pub entries: usize,
     /// Most bytes of the body.
     pub body_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 10_000, body_bytes: 16 * 1024 * 1024 }
+    }
 }
 
 impl Endpoint {

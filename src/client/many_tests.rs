@@ -373,6 +373,18 @@ async fn which_answers_to_the_probe_mean_gets_and_which_are_errors() {
 }
 
 #[tokio::test]
+async fn a_version_is_all_that_an_endpoint_must_say() {
+    let endpoint = Scripted::start(|seen| match seen.path.as_str() {
+        "/?batch-get=" => http(200, "", r#"{"Version": 1, "Later": true}"#),
+        _ => gateway(seen),
+    })
+    .await;
+    let keys = ["a", "b", "c", "d", "e"];
+    assert_eq!(read(&mut endpoint.many(&keys)).await.unwrap().entries, bodies(&keys));
+    assert_eq!(endpoint.batches(), [keys]);
+}
+
+#[tokio::test]
 async fn a_get_that_breaks_off_or_lies_is_seen() {
     let endpoint = Scripted::start(|seen| match (seen.path.rsplit('/').next().unwrap(), seen.before) {
         ("breaks", 0) => cut_behind(store(seen), "body of breaksbody"),

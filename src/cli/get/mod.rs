@@ -141,10 +141,14 @@ pub fn run(args: &GetArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result
         Ok(totals) => totals,
         Err((what, exit)) => return Ok(complain(&what, exit)),
     };
-    if let Some(what) = &totals.error {
-        complain(what, EXIT_FAILED);
-    }
-    let text = if args.json { totals.to_json() } else { totals.to_text() };
+    let text = match &totals.error {
+        Some(what) => {
+            complain(&format!("{what}{}", args.what_is_there(&totals)), EXIT_FAILED);
+            String::new()
+        }
+        None => totals.to_text(),
+    };
+    let text = if args.json { totals.to_json() } else { text };
     if args.out == Path::new("-") {
         io::stderr().write_all(text.as_bytes())?;
     } else {
@@ -166,13 +170,12 @@ fn exit_code(totals: &Totals) -> u8 {
 impl GetArgs {
     /// Which kind of place `--out` is.
     fn out(&self) -> Result<Out, Vec<String>> {
-        let is_tar = self.out.extension().is_some_and(|extension| extension == "tar") && !self.out.is_dir();
         let one = self.uris.len() == 1 && self.from.is_none();
         let (out, wrong) = if self.out == Path::new("-") {
             let wrong = (!one && io::stdout().is_terminal())
                 .then_some("a tar stream is nothing for a terminal; send it to a file or a command");
             (Out::Stdout { archive: !one }, wrong)
-        } else if is_tar {
+        } else if self.is_tar() {
             let in_the_way = !self.overwrite && self.out.symlink_metadata().is_ok();
             let wrong = in_the_way.then(|| format!("{} is there already; --overwrite replaces it", self.out.display()));
             if let Some(wrong) = wrong {
@@ -190,6 +193,21 @@ impl GetArgs {
             None => None,
         };
         wrong.map_or(Ok(out), |wrong| Err(vec![wrong.to_owned()]))
+    }
+
+    /// What a failed run was good for, to be said behind why it failed.
+    fn what_is_there(&self, totals: &Totals) -> String {
+        let is_folder = self.out != Path::new("-") && !self.is_tar();
+        match totals.delivered {
+            count if is_folder && count > 0 => {
+                format!("; {count} of {} objects are there, and --skip-existing goes on from them", totals.entries)
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn is_tar(&self) -> bool {
+        self.out.extension().is_some_and(|extension| extension == "tar") && !self.out.is_dir()
     }
 
     /// What is asked for, arguments first.

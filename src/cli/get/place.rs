@@ -54,10 +54,23 @@ impl PlaceError {
             Errno::INVAL,
             Errno::ILSEQ,
         ];
+        let shown = printable(shown);
         match Errno::from_io_error(error) {
             // Another name may do better: a component too long, a file where a folder is wanted, a link.
             Some(errno) if of_the_name.contains(&errno) => Self::Entry(format!("{shown} cannot be written: {error}")),
             _ => Self::All(format!("{shown} cannot be written: {error}")),
         }
     }
+}
+
+/// A text as it may stand in a terminal: control characters as escapes.
+pub(super) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => out.extend(character.escape_default()),
+            false => out.push(character),
+        }
+    }
+    out
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
+use super::place::printable;
 use crate::batch::encode::member::fault_of;
 use crate::client::Entry;
 
@@ -113,13 +114,8 @@ fn by_bucket(mut entries: Vec<Entry>, default: Option<String>) -> (Vec<Entry>, O
 
 /// The S3 URI of an entry as it may stand in a terminal.
 fn shown(entry: &Entry, bucket: Option<&str>) -> String {
-    let key = entry.key.chars().flat_map(|c| {
-        // What is no control character stays itself.
-        let escaped = c.is_control().then(|| c.escape_default());
-        escaped.is_none().then_some(c).into_iter().chain(escaped.into_iter().flatten())
-    });
     let bucket = entry.bucket.as_deref().or(bucket).unwrap_or_default();
-    format!("s3://{bucket}/{}", key.collect::<String>())
+    format!("s3://{bucket}/{}", printable(&entry.key))
 }
 
 #[cfg(test)]
