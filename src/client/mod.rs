@@ -4,6 +4,7 @@
 //!
 //! An [`Endpoint`] never tries twice; what retries stands above it. Invariant: what is handed out as whole is whole.
 
+mod count;
 pub mod endpoint;
 pub mod entry;
 pub mod error;

@@ -4,7 +4,9 @@
 //! is an error, and so is an answer with another number of parts than it owes.
 
 use bytes::{Buf, Bytes, BytesMut};
-use serde::Deserialize;
+
+use super::count::Seen;
+pub use super::count::{Owed, Summary};
 
 /// Longest header block, in bytes: what the gateway takes from a store, and room for what it adds.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -52,41 +54,12 @@ impl PartHead {
     }
 }
 
-/// What a batch adds up to, by its own words.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct Summary {
-    /// Entries asked for.
-    pub entries: u64,
-    /// Parts before the summary.
-    pub delivered: u64,
-    /// Entries that ended in an error.
-    pub failed: u64,
-    /// Entries left out.
-    pub omitted: u64,
-    /// Index of the entry that stopped the batch.
-    pub stopped_at: Option<u32>,
-    /// Sum of the lengths of the parts.
-    pub bytes: u64,
-}
-
 /// Why octets are not an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong(pub String);
 
-fn wrong<T>(what: impl Into<String>) -> Result<T, Wrong> {
+pub(super) fn wrong<T>(what: impl Into<String>) -> Result<T, Wrong> {
     Err(Wrong(what.into()))
-}
-
-/// What an answer owes, by its request.
-#[derive(Clone, Copy, Debug)]
-pub struct Owed {
-    /// Entries of the request.
-    pub entries: u32,
-    /// Whether parts come in the order of the entries.
-    pub in_order: bool,
-    /// Whether a summary must come.
-    pub summary: bool,
 }
 
 /// Reads one answer: [`Reader::feed`] takes octets, [`Reader::next`] gives what they hold, [`Reader::finish`] ends it.
@@ -114,17 +87,6 @@ enum State {
     Closed,
 }
 
-/// Which entries had their part.
-#[derive(Debug)]
-struct Seen {
-    by_index: Vec<bool>,
-    count: u64,
-    failed: u64,
-    /// The index of the last part, and whether it is a failure.
-    last: Option<(u32, bool)>,
-    bytes: u64,
-}
-
 impl Reader {
     /// A reader for an answer of this `Content-Type`.
     ///
@@ -141,7 +103,7 @@ impl Reader {
                 input: Bytes::new(),
                 partial: BytesMut::new(),
                 state: State::First,
-                seen: Seen { by_index: vec![false; owed.entries as usize], count: 0, failed: 0, last: None, bytes: 0 },
+                seen: Seen::new(owed.entries),
                 summary: None,
                 told: None,
             }),
@@ -319,42 +281,6 @@ pub enum Unfinished {
     Cut,
     /// It ended, and lacks what it owes.
     Wrong(Wrong),
-}
-
-impl Seen {
-    fn take(&mut self, index: u32, failed: bool, length: u64, in_order: bool) -> Result<(), Wrong> {
-        match self.by_index.get_mut(index as usize) {
-            None => return wrong(format!("part {index} answers no entry")),
-            Some(true) => return wrong(format!("part {index} comes twice")),
-            Some(seen) => *seen = true,
-        }
-        if in_order && self.last.is_some_and(|(last, _)| last > index) {
-            return wrong(format!("part {index} is out of order"));
-        }
-        self.last = Some((index, failed));
-        self.count += 1;
-        self.failed += u64::from(failed);
-        self.bytes = self.bytes.saturating_add(length);
-        Ok(())
-    }
-
-    /// Whether the summary tells of the parts that came, and of no entry less than there were.
-    fn agrees(&self, told: &Summary, owed: Owed) -> bool {
-        let counted = (told.entries, told.delivered, told.bytes) == (u64::from(owed.entries), self.count, self.bytes);
-        counted
-            && match told.stopped_at {
-                // Under `Stop`, the entry that failed is the last part; in order, all before it came.
-                Some(at) => {
-                    let stopped = self.last == Some((at, true)) && self.failed == 1 && told.omitted == 0 && told.failed >= 1;
-                    owed.summary && stopped && (!owed.in_order || self.count == u64::from(at) + 1)
-                }
-                // Under `Stop` and `Omit`, a part that came did not fail.
-                None if owed.summary => {
-                    self.failed == 0 && told.failed == told.omitted && self.count.checked_add(told.omitted) == Some(told.entries)
-                }
-                None => (told.failed, told.omitted, self.count) == (self.failed, 0, told.entries),
-            }
-    }
 }
 
 /// Names and values of a header block; a line that is no header has an empty name.
