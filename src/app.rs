@@ -14,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::auth::{Authenticator, Identity, Policy};
-use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
+use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::registry::Store;
 use crate::backend::s3::S3Store;
 use crate::backend::{Backend, Body, BoxError, Registry, empty_body, full_body};

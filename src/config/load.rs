@@ -10,8 +10,8 @@ use super::tree::{Node, Sources, merge};
 use super::validate::{Facts, validate};
 use super::value::Secret;
 use super::{
-    AdminConfig, BackendConfig, BackendKind, BatchConfig, CredentialsConfig, IdentityConfig, LogConfig, PolicySource, RouteConfig, ServerConfig,
-    Settings, TailConfig, TlsConfig,
+    AdminConfig, BackendConfig, BackendKind, BatchConfig, CredentialsConfig, IdentityConfig, LogConfig, PolicySource, RouteConfig,
+    ServerConfig, Settings, TailConfig, TlsConfig,
 };
 
 /// Reads each named field of a struct from the key of the same name.

@@ -133,7 +133,11 @@ impl Metrics {
                 &["backend"],
             ),
             stored_bytes: gauges("batchgate_backend_stored_bytes", "memory that an embedded store takes", &["backend"]),
-            stored_max_bytes: gauges("batchgate_backend_stored_max_bytes", "most memory that an embedded store takes", &["backend"]),
+            stored_max_bytes: gauges(
+                "batchgate_backend_stored_max_bytes",
+                "most memory that an embedded store takes",
+                &["backend"],
+            ),
             registry,
         };
         let build = gauges("batchgate_build_info", "1, with the version as label", &["version"]);

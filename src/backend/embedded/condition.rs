@@ -130,7 +130,9 @@ mod tests {
     #[test]
     fn each_condition_by_itself() {
         let failed = Outcome::Failed("if-match");
-        for (value, outcome) in [("\"e\"", Outcome::Holds), ("e", Outcome::Holds), ("*", Outcome::Holds), ("\"x\", \"e\"", Outcome::Holds)] {
+        for (value, outcome) in
+            [("\"e\"", Outcome::Holds), ("e", Outcome::Holds), ("*", Outcome::Holds), ("\"x\", \"e\"", Outcome::Holds)]
+        {
             assert_eq!(judged(&[("if-match", value)]), outcome, "{value}");
         }
         for value in ["\"x\"", "W/\"e\"", "\"*\"", ""] {

@@ -61,7 +61,9 @@ mod tests {
         for seconds in [0, 951_782_400, 1_795_976_706, 4_102_444_799] {
             assert_eq!(parse_http_date(http_date(seconds).as_bytes()), Some(seconds));
         }
-        for text in ["", "yesterday", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 31 Feb 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT"] {
+        for text in
+            ["", "yesterday", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 31 Feb 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT"]
+        {
             assert_eq!(parse_http_date(text.as_bytes()), None, "{text}");
         }
     }

@@ -138,7 +138,9 @@ mod tests {
         for end in 0..framed.len() {
             assert!(decode(&framed[..end], 7).is_err() || end == 0, "{end}");
         }
-        for broken in [&b"x\r\nabc\r\n"[..], b"3\r\nabcd\r\n0\r\n\r\n", b"0\r\n\r\nmore\r\n", b"0\r\nno header\r\n\r\n", &[b'1'; 2000]] {
+        for broken in
+            [&b"x\r\nabc\r\n"[..], b"3\r\nabcd\r\n0\r\n\r\n", b"0\r\n\r\nmore\r\n", b"0\r\nno header\r\n\r\n", &[b'1'; 2000]]
+        {
             assert_eq!(decode(broken, 5).expect_err("broken").code, "IncompleteBody");
         }
     }

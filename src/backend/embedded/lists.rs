@@ -34,9 +34,9 @@ pub fn owner(out: &mut Document) {
 pub fn count(call: &Call, name: &str) -> Done<usize> {
     let Some(text) = call.parameter(name).filter(|text| !text.is_empty()) else { return Ok(LINES_MAX) };
     let number = text.parse::<i32>().ok().and_then(|number| usize::try_from(number).ok());
-    number.map(|number| number.min(LINES_MAX)).ok_or_else(|| {
-        Fault::argument(format!("Provided {name} not an integer or within integer range."))
-    })
+    number
+        .map(|number| number.min(LINES_MAX))
+        .ok_or_else(|| Fault::argument(format!("Provided {name} not an integer or within integer range.")))
 }
 
 /// How names are written on one page.
@@ -133,7 +133,8 @@ impl EmbeddedStore {
         let (names, max) = (Names::of(call)?, count(call, "max-keys")?);
         let token = call.parameter("continuation-token");
         let behind = token.map(|token| {
-            let name = BASE64_URL_SAFE_NO_PAD.decode(token).ok().filter(|name| !name.is_empty() && std::str::from_utf8(name).is_ok());
+            let name =
+                BASE64_URL_SAFE_NO_PAD.decode(token).ok().filter(|name| !name.is_empty() && std::str::from_utf8(name).is_ok());
             name.ok_or_else(|| Fault::argument("The continuation token provided is incorrect."))
         });
         let start_after = call.parameter("start-after").unwrap_or_default();

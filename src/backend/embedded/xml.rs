@@ -18,9 +18,7 @@ pub struct Document {
 
 impl Document {
     pub fn new(root: &'static str) -> Self {
-        let out = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{root} xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-        );
+        let out = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{root} xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
         Self { out, root }
     }
 
@@ -152,7 +150,9 @@ mod tests {
     #[test]
     fn what_is_broken_is_refused() {
         let deep = "<a>".repeat(20);
-        for text in ["", "<Root>", "<Other/>", "<Root/><Root/>", "</Root>", "<!DOCTYPE Root><Root/>", "<Root>&who;</Root>", &deep, "text"] {
+        for text in
+            ["", "<Root>", "<Other/>", "<Root/><Root/>", "</Root>", "<!DOCTYPE Root><Root/>", "<Root>&who;</Root>", &deep, "text"]
+        {
             assert_eq!(parse(text.as_bytes(), "Root").expect_err(text).code, "MalformedXML", "{text}");
         }
         assert!(parse(b"<Root>\xff</Root>", "Root").is_err());
