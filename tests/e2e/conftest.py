@@ -1,8 +1,8 @@
-"""What the end-to-end tests run against: one SeaweedFS for the session, a gateway before it, a gateway with the embedded
-store, and the clients' views.
+"""What the end-to-end tests run against: one SeaweedFS for the session, a gateway before it, a gateway with the
+embedded store, and the clients' views.
 
-A module that sets `STORES = BOTH` runs over both stores, each test once with each; `store` and `gateway` are then those of
-the store in turn. A test that asks for what one of them has not is marked `only_on`, with the reason.
+A module that sets `STORES = BOTH` runs over both stores, each test once with each; `store` and `gateway` are then those
+of the store in turn. A test that asks for what one of them has not is marked `only_on`, with the reason.
 
 With BATCHGATE_E2E_DIRECT=1 the gateway is left out: tests of stock clients then speak straight to the store, as a
 control, and all others are skipped.

@@ -19,10 +19,11 @@ from support.faulty import SMALL, FaultyBackend, body_of
 from support.gateway import BINARY, FULL, LIMITED, NOTHING, READ_ONLY, Backend, Gateway, clean_environment, settings
 from support.process import Process, wait_for
 from support.rawsocket import read_answer, read_head, stalled
-from support.store import Credentials, Target
+from support.store import BOTH, Credentials, Target
 from support.wire import Answer, call, send, sign
 
 T = TypeVar("T")
+STORES = BOTH
 BUCKET = "lifecycle"
 LARGE_BYTES = 16 << 20
 

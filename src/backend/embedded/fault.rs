@@ -50,6 +50,7 @@ const TABLE: &[(&str, u16)] = &[
     ("NoSuchVersion", 404),
     ("NotImplemented", 501),
     ("PreconditionFailed", 412),
+    ("SlowDown", 503),
 ];
 
 impl Fault {

@@ -167,7 +167,8 @@ impl EmbeddedStore {
         // Checksums in this request's head are of the object, not of the document.
         let mut head = call.headers.clone();
         Algorithm::ALL.iter().for_each(|algorithm| drop(head.remove(algorithm.header())));
-        let listed = listed(&document(&head, body).await?)?;
+        let (bytes, _document) = document(&head, body, &self.memory).await?;
+        let listed = listed(&bytes)?;
         let parts = upload.parts.lock().expect("nothing under this lock panics").clone();
         let parts = choose(&upload, &listed, &parts)?;
         let pieces: Vec<Bytes> = parts.iter().map(|part| part.received.data.clone()).collect();

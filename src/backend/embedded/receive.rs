@@ -13,13 +13,14 @@ use super::fault::{Done, Fault};
 use super::framing::Unframe;
 use super::memory::{ITEM_BYTES, Memory, paid};
 use crate::backend::{Body, BoxError, collect};
+use crate::budget::Reservation;
 use crate::checksum::{Algorithm, Checksum, Mismatch};
 
 /// Most bytes that come in one request: what one reservation can hold, a little below S3's own 5 GiB.
 pub const BODY_BYTES_MAX: u64 = u32::MAX as u64 - ITEM_BYTES;
 
 /// Most bytes of a document (S3's own limit is 1 MiB for most, and 10,000 parts with checksums are below 4 MiB).
-const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// Why there is no result.
 #[derive(Debug)]
@@ -99,14 +100,15 @@ pub async fn receive(headers: &HeaderMap, mut body: Body, memory: &Memory, defau
     Ok(Received { data: paid(data, reservation), md5, algorithm, checksum: checksum_value })
 }
 
-/// A body that is an XML document, checked by `Content-MD5` and checksum where there is one. Its memory is that of a request,
-/// bounded by the size here and the number of requests; nothing of it stays.
-pub async fn document(headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
-    let too_long = || Fault::new("EntityTooLarge", format!("The document may have at most {DOCUMENT_BYTES_MAX} bytes."));
-    if body.size_hint().lower() > DOCUMENT_BYTES_MAX as u64 {
-        return Err(too_long().into());
+/// A body that is an XML document, checked by `Content-MD5` and checksum where there is one, and what pays for it.
+pub async fn document(headers: &HeaderMap, body: Body, memory: &Memory) -> Result<(Bytes, Reservation), Trouble> {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let bytes_max: u64 = said.or(body.size_hint().upper()).unwrap_or(DOCUMENT_BYTES_MAX);
+    if bytes_max > DOCUMENT_BYTES_MAX {
+        return Err(Fault::new("EntityTooLarge", format!("The document may have at most {DOCUMENT_BYTES_MAX} bytes.")).into());
     }
-    let bytes = collect(body, DOCUMENT_BYTES_MAX).await.map_err(Trouble::Body)?;
+    let reservation = memory.document(bytes_max)?;
+    let bytes = collect(body, bytes_max as usize).await.map_err(Trouble::Body)?;
     let mut md5 = Checksum::new(Algorithm::Md5);
     md5.update(&bytes);
     if content_md5(headers)?.is_some_and(|expected| expected != md5.value()) {
@@ -117,7 +119,7 @@ pub async fn document(headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble>
         checksum.update(&bytes);
         compare(&checksum, &value)?;
     }
-    Ok(bytes)
+    Ok((bytes, reservation))
 }
 
 fn is_framed(headers: &HeaderMap) -> bool {

@@ -115,7 +115,8 @@ impl EmbeddedStore {
 
     pub(super) async fn delete_many(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
         self.state().bucket(&call.bucket)?;
-        let list = xml::parse(&document(&call.headers, body).await?, "Delete")?;
+        let (bytes, _reservation) = document(&call.headers, body, &self.memory).await?;
+        let list = xml::parse(&bytes, "Delete")?;
         let objects: Vec<_> = list.all("Object").collect();
         if objects.is_empty() || objects.len() > DELETES_MAX {
             let message = format!("The document must name 1 to {DELETES_MAX} objects.");

@@ -45,7 +45,7 @@ async fn an_upload_that_breaks_gives_its_bytes_back() {
     let store = store().await;
     let before = store.memory.used();
     let broken = vec![Ok(Bytes::from_static(&[1; 1000])), Err("gone".into())];
-    let error = upload(&store, "/bucket/k", 2000, broken).await.err().expect("no answer");
+    let error = upload(&store, "/bucket/k", 2000, broken).await.expect_err("no answer");
     assert_eq!((error.kind, store.memory.used()), (BackendErrorKind::RequestBody, before));
     // One that is dropped in the middle as well.
     let body = Body::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()));
@@ -63,9 +63,9 @@ async fn uploads_at_once_cannot_overrun() {
     put(&store, "/bucket", b"").await;
     let pending = |i: usize| {
         let body = Body::new(StreamBody::new(stream::pending::<Result<Frame<Bytes>, BoxError>>()));
-        (i, request("PUT", &format!("/bucket/{i}"), &[("content-length", "300000")], body))
+        request("PUT", &format!("/bucket/{i}"), &[("content-length", "300000")], body)
     };
-    let mut uploads: Vec<_> = (0..5).map(pending).map(|(_, request)| store.forward(request)).collect();
+    let mut uploads: Vec<_> = (0..5).map(|i| store.forward(pending(i))).collect();
     let mut refused = 0;
     for upload in &mut uploads {
         match futures_util::poll!(upload) {
