@@ -174,7 +174,7 @@ mod tests {
             ("x-amz-checksum-crc32", "y/Q5Jg=="),
             ("x-amz-checksum-crc32c", "4waSgw=="),
             ("x-amz-checksum-crc64nvme", "rosUhgp5mIg="),
-            ("x-amz-checksum-md5", "JfnnlDI7RTiF9RgfGzNC5g=="),
+            ("x-amz-checksum-md5", "JfnnlDI7RTiF9RgfG2JNCw=="),
             ("x-amz-checksum-sha1", "98O8HYCOBHMqUDZB1ybRKgVRtyY="),
             ("x-amz-checksum-sha256", "FeKw09MlJWf5dwDMSDW0afWrFUK9lNvx/QeSmuIpdSU="),
         ];

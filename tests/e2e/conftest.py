@@ -1,4 +1,8 @@
-"""What the end-to-end tests run against: one SeaweedFS for the session, a gateway before it, and the clients' views.
+"""What the end-to-end tests run against: one SeaweedFS for the session, a gateway before it, a gateway with the
+embedded store, and the clients' views.
+
+A module that sets `STORES = BOTH` runs over both stores, each test once with each; `store` and `gateway` are then those
+of the store in turn. A test that asks for what one of them has not is marked `only_on`, with the reason.
 
 With BATCHGATE_E2E_DIRECT=1 the gateway is left out: tests of stock clients then speak straight to the store, as a
 control, and all others are skipped.
@@ -29,8 +33,38 @@ def pytest_sessionstart() -> None:
         del os.environ[name]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs the tests of a module over the stores that it names."""
+    if "store_kind" not in metafunc.fixturenames or not hasattr(metafunc.module, "STORES"):
+        return
+    only = metafunc.definition.get_closest_marker("only_on")
+    kinds = [kind for kind in metafunc.module.STORES if not (DIRECT and kind == "embedded")]
+    kinds = [kind for kind in kinds if only is None or kind in only.args]
+    metafunc.parametrize("store_kind", kinds, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Which store the test is about: `seaweedfs` or `embedded`."""
+    return getattr(request, "param", "seaweedfs")
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest, store_kind: str) -> Target:
+    """The store, asked directly. The embedded one has no other door than its gateway's."""
+    if store_kind == "embedded":
+        return request.getfixturevalue("embedded_gateway").s3
+    return request.getfixturevalue("seaweedfs")
+
+
+@pytest.fixture(scope="session")
+def gateway(request: pytest.FixtureRequest, store_kind: str) -> Gateway:
+    """The gateway that most tests share: everything goes to the store."""
+    return request.getfixturevalue("embedded_gateway" if store_kind == "embedded" else "seaweedfs_gateway")
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """SeaweedFS, asked directly."""
     server = SeaweedFs(tmp_path_factory.mktemp("store"))
     yield server.target
@@ -56,18 +90,28 @@ def start_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 @pytest.fixture(scope="session")
-def gateway(start_gateway: Callable[..., Gateway], store: Target) -> Iterator[Gateway]:
-    """The gateway that most tests share: everything goes to the store."""
-    running = start_gateway([Backend("store", "*", store)])
+def seaweedfs_gateway(start_gateway: Callable[..., Gateway], seaweedfs: Target) -> Iterator[Gateway]:
+    """A gateway before SeaweedFS."""
+    running = start_gateway([Backend("store", "*", seaweedfs)])
     yield running
+    assert_ended_well(running)
+
+
+@pytest.fixture(scope="session")
+def embedded_gateway(start_gateway: Callable[..., Gateway]) -> Iterator[Gateway]:
+    """A gateway with an embedded store."""
+    running = start_gateway([Backend("store", "*", None)], name="embedded")
+    yield running
+    assert_ended_well(running)
+
+
+def assert_ended_well(running: Gateway) -> None:
     running.process.assert_running()
     assert "panicked" not in running.process.stderr(), running.process.stderr()[-4000:]
     assert running.stop() == 0, running.process.stderr()[-4000:]
 
 
 @pytest.fixture(scope="session")
-def client_target(request: pytest.FixtureRequest) -> Target:
+def client_target(request: pytest.FixtureRequest, store: Target) -> Target:
     """What stock clients speak to: the gateway, or in direct mode the store."""
-    if DIRECT:
-        return request.getfixturevalue("store")
-    return request.getfixturevalue("gateway").s3
+    return store if DIRECT else request.getfixturevalue("gateway").s3

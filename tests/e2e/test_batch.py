@@ -14,9 +14,10 @@ import pytest
 from support.batch import Batch, Entry, Part, batch_get, batch_request, comparable_headers, document, read_batch
 from support.gateway import DOMAIN, FULL, LIMITED, NOTHING, READ_ONLY, Gateway
 from support.rawsocket import read_chunks, read_head
-from support.store import Credentials, Target
+from support.store import BOTH, Credentials, Target
 from support.wire import Answer, call, object_path, presign, send, send_http2, sign
 
+STORES = BOTH
 MAIN, OTHER, MISSING = "batch-main", "batch-other", "batch-missing"
 # Around the sizes where a reader or the gateway changes its ways: chunks, an entry's reservation of 256 KiB.
 SIZES = [0, 1, 2, 100, 1023, 10240, 65535, 65536, 262143, 262144, 262145, 1 << 20, (2 << 20) - 1, 2 << 20]
@@ -143,6 +144,7 @@ def test_every_odd_key_and_size_comes_back(gateway: Gateway, corpus: dict[tuple[
     assert {part.status for part in batch.parts} == {200}
 
 
+@pytest.mark.only_on("seaweedfs", reason="the embedded store keeps no versions")
 def test_versions_are_read_by_their_ids(gateway: Gateway, store: Target) -> None:
     call(store, "PUT", "/batch-versions")
     on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"

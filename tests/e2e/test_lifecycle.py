@@ -19,10 +19,11 @@ from support.faulty import SMALL, FaultyBackend, body_of
 from support.gateway import BINARY, FULL, LIMITED, NOTHING, READ_ONLY, Backend, Gateway, clean_environment, settings
 from support.process import Process, wait_for
 from support.rawsocket import read_answer, read_head, stalled
-from support.store import Credentials, Target
+from support.store import BOTH, Credentials, Target
 from support.wire import Answer, call, send, sign
 
 T = TypeVar("T")
+STORES = BOTH
 BUCKET = "lifecycle"
 LARGE_BYTES = 16 << 20
 
@@ -55,10 +56,12 @@ def objects(store: Target) -> None:
 class TestCommandLine:
     """What `serve` and `config` say to settings they cannot use; nothing is started."""
 
-    def test_serve_without_a_backend_says_what_to_set(self, tmp_path: Path) -> None:
-        done = run(tmp_path, "serve")
+    def test_a_settings_file_without_a_backend_is_refused(self, tmp_path: Path) -> None:
+        """Its writer must not learn at the end that everything was in memory."""
+        (tmp_path / "empty.toml").write_text("")
+        done = run(tmp_path, "serve", "--config", "empty.toml")
         assert done.returncode == 2
-        assert "backend" in done.stderr and "listening" not in done.stdout
+        assert "backend" in done.stderr and "embedded" in done.stderr and "listening" not in done.stdout
 
     def test_three_mistakes_are_three_reports(self, tmp_path: Path, store: Target) -> None:
         text = settings([Backend("store", "*", store)])

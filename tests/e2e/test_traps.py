@@ -12,9 +12,10 @@ from support.batch import batch_get, batch_request, document, read_batch
 from support.clients import boto3_client
 from support.gateway import DOMAIN, Backend, Gateway
 from support.rawsocket import exchange
-from support.store import Credentials, Target
+from support.store import BOTH, Credentials, Target
 from support.wire import Answer, Request, call, object_path, presign, send, sign, xml_text
 
+STORES = BOTH
 OPEN, SECRET = "trap-open", "trap-secret"
 OLD, NEW = "renamed-old", "renamed-new"
 FENCED = Credentials("GKFENCED", "secret-of-the-identity-with-one-bucket-denied")
@@ -155,6 +156,7 @@ class TestConnectionTakesNothingAway:
         assert send(gateway.s3, request.set("Connection", connection.format("X-Amz-Copy-Source"))).status == 200
         assert call(store, "GET", path).body == b"value"
 
+    @pytest.mark.only_on("seaweedfs", reason="the embedded store has no tags")
     def test_tags(self, gateway: Gateway, store: Target, how: str, connection: str) -> None:
         path = f"/{OPEN}/tagged"
         request = signed_put(gateway.s3, how, path, {"x-amz-tagging": "class=hidden"}, b"x")

@@ -34,7 +34,7 @@ impl EmbeddedStore {
         if !valid(&call.bucket) {
             return Err(Fault::new("InvalidBucketName", "The specified bucket is not valid.").into());
         }
-        let configuration = document(&call.headers, body).await?;
+        let (configuration, _reservation) = document(&call.headers, body, &self.memory).await?;
         if !configuration.is_empty() {
             // Where it lies is nowhere but here, whatever the client wishes.
             xml::parse(&configuration, "CreateBucketConfiguration")?;

@@ -20,6 +20,9 @@ use crate::backend::Body;
 use crate::checksum::{Algorithm, Checksum};
 use crate::types::{ByteRange, percent_decode};
 
+/// The one header of an object that belongs to the name and not to the object.
+const REDIRECT: &str = "x-amz-website-redirect-location";
+
 /// Bytes between two points where others may run.
 const SUM_BYTES: usize = 1 << 20;
 
@@ -44,15 +47,21 @@ impl EmbeddedStore {
     pub(super) async fn copy(&self, call: &Call) -> Result<Response<Body>, Trouble> {
         check_write(&call.headers)?;
         self.state().bucket(&call.bucket)?;
+        let (replace, algorithm) = (directive(call)?, asked_algorithm(call)?);
         let (source, bucket, key) = self.source(&call.headers)?;
-        let replace = directive(call)?;
         if !replace && bucket == call.bucket && *key == *call.key {
             let message = "This copy request is illegal because it is trying to copy an object to itself without changing the \
                            object's metadata.";
             return Err(Fault::new("InvalidRequest", message).into());
         }
-        let headers = if replace { kept_headers(&call.headers) } else { source.kept_headers() };
-        let algorithm = asked_algorithm(call)?;
+        let mut headers = kept_headers(&call.headers);
+        if !replace {
+            // Where a website redirects is never copied.
+            let redirect = headers.remove(REDIRECT);
+            headers = source.kept_headers();
+            headers.remove(REDIRECT);
+            redirect.map(|value| headers.insert(REDIRECT, value));
+        }
         let checksum = match (&source.checksum, algorithm) {
             (Some(kept), None) if kept.coverage == Coverage::FullObject => Some(kept.clone()),
             (Some(kept), Some(algorithm)) if kept.coverage == Coverage::FullObject && kept.algorithm == algorithm => {
@@ -91,15 +100,18 @@ impl EmbeddedStore {
         let (source, ..) = self.source(&call.headers)?;
         let span = match call.headers.get("x-amz-copy-source-range") {
             None => 0..source.length,
-            Some(range) => {
-                let refuse = || {
-                    Fault::argument("The x-amz-copy-source-range value must be of the form bytes=first-last, within the source.")
-                };
-                match range.to_str().map(ByteRange::parse) {
-                    Ok(Ok(ByteRange::Between { first, last })) if last < source.length => first..last + 1,
-                    _ => return Err(refuse().into()),
+            Some(range) => match range.to_str().map(ByteRange::parse) {
+                Ok(Ok(ByteRange::Between { first, last })) if last < source.length => first..last + 1,
+                Ok(Ok(ByteRange::Between { .. })) => {
+                    let message = format!("Range specified is not valid for source object of size: {}", source.length);
+                    return Err(Fault::argument(message).into());
                 }
-            }
+                _ => {
+                    let message = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last \
+                                       are the zero-based offsets of the first and last bytes to copy";
+                    return Err(Fault::argument(message).into());
+                }
+            },
         };
         let pieces = source.slice(span);
         let md5 = sum(&pieces, Algorithm::Md5).await.value();
@@ -121,7 +133,9 @@ impl EmbeddedStore {
         let mut out = xml::Document::new("CopyPartResult");
         out.text("LastModified", &iso_date(modified));
         out.text("ETag", &format!("\"{}\"", part.etag()));
-        out.text(&format!("Checksum{}", upload.algorithm.name()), &part.received.checksum);
+        if upload.asked {
+            out.text(&format!("Checksum{}", upload.algorithm.name()), &part.received.checksum);
+        }
         self.place_part(call, &upload, number, part)?;
         Ok(super::xml(out))
     }

@@ -50,6 +50,7 @@ const TABLE: &[(&str, u16)] = &[
     ("NoSuchVersion", 404),
     ("NotImplemented", 501),
     ("PreconditionFailed", 412),
+    ("SlowDown", 503),
 ];
 
 impl Fault {
@@ -76,11 +77,14 @@ impl Fault {
     }
 
     pub fn no_upload() -> Self {
-        Self::new("NoSuchUpload", "The specified multipart upload does not exist. It may have been completed or aborted.")
+        let message = "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been \
+                       aborted or completed.";
+        Self::new("NoSuchUpload", message)
     }
 
+    /// By the name of the header.
     pub fn precondition(header: &str) -> Self {
-        Self::new("PreconditionFailed", format!("The precondition {header} does not hold."))
+        Self::new("PreconditionFailed", format!("At least one of the pre-conditions you specified did not hold: {header}."))
     }
 
     pub fn argument(message: impl Into<Cow<'static, str>>) -> Self {

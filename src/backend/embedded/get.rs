@@ -34,7 +34,7 @@ pub struct Ask<'a> {
     /// Preconditions, `Range`, `x-amz-checksum-mode`.
     pub headers: &'a HeaderMap,
     /// `partNumber`.
-    pub part: Option<&'a str>,
+    pub part: Option<u16>,
     /// The query, decoded.
     pub query: &'a [(String, String)],
 }
@@ -114,9 +114,7 @@ fn span(object: &Object, ask: &Ask<'_>) -> Done<Span> {
         if range.is_some() {
             return Err(Fault::new("InvalidRequest", "Cannot specify both Range header and partNumber query parameter."));
         }
-        let number = part.parse().ok().filter(|n| (1..=10_000).contains(n));
-        let number: usize = number.ok_or_else(|| Fault::argument("partNumber must be a number from 1 to 10000."))?;
-        let span = object.part(number).ok_or_else(|| Fault::new("InvalidPartNumber", "The object has no such part."))?;
+        let span = object.part(usize::from(part)).ok_or_else(|| Fault::new("InvalidPartNumber", "The object has no such part."))?;
         return Ok(if span.is_empty() { Span::Whole } else { Span::Part(span) });
     }
     let Some(range) = range.filter(|_| range_stands(ask.headers, &object.etag, object.modified)) else { return Ok(Span::Whole) };

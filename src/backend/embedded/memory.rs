@@ -13,16 +13,24 @@ use crate::config::format_size;
 /// up.
 pub const ITEM_BYTES: u64 = 1024;
 
+/// What documents of requests take while they are read, all together. Beside the bound on what is kept, so that a full store can
+/// still be asked to delete.
+const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
+
+/// How much larger a document is once it is read, at the worst: an element is seven bytes or more, and takes about a hundred.
+const DOCUMENT_FACTOR: u64 = 16;
+
 /// The memory of one store.
 #[derive(Clone, Debug)]
 pub struct Memory {
     pool: Pool,
+    documents: Pool,
 }
 
 impl Memory {
     /// At most `bytes_max`; the gauge shows what is taken.
     pub fn new(bytes_max: u64, gauge: Option<IntGauge>) -> Self {
-        Self { pool: Pool::new(bytes_max, gauge) }
+        Self { pool: Pool::new(bytes_max, gauge), documents: Pool::new(DOCUMENTS_BYTES_MAX, None) }
     }
 
     /// Takes `bytes` and an item's constant.
@@ -40,6 +48,15 @@ impl Memory {
             );
             Fault::new("InsufficientStorage", message)
         })
+    }
+
+    /// Pays for a document of `bytes` while it is read and used.
+    ///
+    /// # Errors
+    /// `SlowDown` while too many are.
+    pub fn document(&self, bytes: u64) -> Done<Reservation> {
+        let taken = self.documents.try_reserve(bytes.saturating_mul(DOCUMENT_FACTOR));
+        taken.ok_or_else(|| Fault::new("SlowDown", "Too many documents are being read at once; try again shortly."))
     }
 
     /// How many bytes are taken.

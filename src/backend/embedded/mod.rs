@@ -47,6 +47,7 @@ use fault::{Done, Fault};
 use get::parameter;
 use listing::Key;
 use memory::Memory;
+use multipart::part_number;
 use object::Object;
 use operation::{Level, Operation, operation};
 use receive::Trouble;
@@ -66,6 +67,7 @@ pub struct EmbeddedStore {
     now: WallClock,
     random: Mutex<SmallRng>,
     next_id: AtomicU64,
+    upload_count: AtomicU64,
     metrics: BackendMetrics,
 }
 
@@ -115,6 +117,7 @@ impl EmbeddedStore {
             region: config.region.clone(),
             now,
             next_id: AtomicU64::new(random.random()),
+            upload_count: AtomicU64::new(0),
             random: Mutex::new(random),
             metrics,
         }
@@ -133,8 +136,10 @@ impl EmbeddedStore {
     }
 
     fn new_upload_id(&self) -> String {
-        let id: u128 = self.random.lock().expect("drawing a number does not panic").random();
-        format!("{id:032x}")
+        // The uploads of one key are listed by their ids, and S3 lists them in the order in which they began.
+        let count = self.upload_count.fetch_add(1, Ordering::Relaxed);
+        let random: u64 = self.random.lock().expect("drawing a number does not panic").random();
+        format!("{count:016x}{random:016x}")
     }
 
     /// The object that is read; the only version there is goes by `null`.
@@ -197,7 +202,12 @@ impl EmbeddedStore {
             Operation::ListObjectsV2 => self.list_objects_v2(call)?,
             Operation::ListObjectVersions => self.list_versions(call)?,
             Operation::ListMultipartUploads => self.list_uploads(call)?,
-            Operation::Other(name) => return Err(Fault::not_implemented(name).into()),
+            Operation::Other(name) => {
+                if call.level() != Level::Service {
+                    self.state().bucket(&call.bucket)?;
+                }
+                return Err(Fault::not_implemented(name).into());
+            }
             Operation::NoMethod => {
                 let message = "The specified method is not allowed against this resource.";
                 return Err(Fault::new("MethodNotAllowed", message).into());
@@ -206,13 +216,9 @@ impl EmbeddedStore {
     }
 
     fn get(&self, call: &Call) -> Done<Response<Body>> {
+        let part = call.parameter("partNumber").map(|_| part_number(call)).transpose()?;
         let object = self.object(&call.bucket, &call.key, call.parameter("versionId"))?;
-        let ask = get::Ask {
-            head: call.method == Method::HEAD,
-            headers: &call.headers,
-            part: call.parameter("partNumber"),
-            query: &call.query,
-        };
+        let ask = get::Ask { head: call.method == Method::HEAD, headers: &call.headers, part, query: &call.query };
         get::answer(&object, &ask)
     }
 

@@ -12,7 +12,7 @@ use super::date::iso_date;
 use super::fault::{Done, Fault};
 use super::lists::{count, owner};
 use super::object::{Coverage, Kept, Made, Object, header_bytes, kept_headers, quoted};
-use super::receive::{Received, Trouble, document, receive};
+use super::receive::{Received, Trouble, announced_algorithm, document, in_head, receive};
 use super::state::{Part, Upload, hex, upload_key};
 use super::writes::check_write;
 use super::{Call, EmbeddedStore, empty, xml};
@@ -85,13 +85,15 @@ impl EmbeddedStore {
     pub(super) async fn upload_part(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
         let number = part_number(call)?;
         let upload = self.upload(call)?;
-        let received = receive(&call.headers, body, &self.memory, upload.algorithm).await?;
-        if upload.asked && received.algorithm != upload.algorithm {
-            let (wanted, given) = (upload.algorithm.name(), received.algorithm.name());
+        let announced = announced_algorithm(&call.headers)?;
+        let may_be_absent = announced.is_none() && upload.coverage == Coverage::FullObject;
+        if upload.asked && announced != Some(upload.algorithm) && !may_be_absent {
+            let (wanted, given) = (upload.algorithm.name(), announced.map_or("null", Algorithm::name));
             let message =
                 format!("Checksum Type mismatch occurred, expected checksum Type: {wanted}, actual checksum Type: {given}");
             return Err(Fault::new("InvalidRequest", message).into());
         }
+        let received = receive(&call.headers, body, &self.memory, upload.algorithm).await?;
         let mut response = empty(StatusCode::OK);
         response.headers_mut().insert(header::ETAG, quoted(&hex(&received.md5)));
         let checksum = HeaderValue::from_str(&received.checksum).expect("base64");
@@ -157,12 +159,18 @@ impl EmbeddedStore {
 
     pub(super) async fn complete_upload(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
         let upload = self.upload(call)?;
+        let said = in_head(&call.headers)?;
+        if let Some(kind) = call.header("x-amz-checksum-type").filter(|kind| upload.asked && *kind != upload.coverage.name()) {
+            let message = format!("The upload was created with the checksum type {}, not {kind}.", upload.coverage.name());
+            return Err(Fault::new("InvalidRequest", message).into());
+        }
         // Checksums in this request's head are of the object, not of the document.
         let mut head = call.headers.clone();
         Algorithm::ALL.iter().for_each(|algorithm| drop(head.remove(algorithm.header())));
-        let listed = listed(&document(&head, body).await?)?;
+        let (bytes, _document) = document(&head, body, &self.memory).await?;
+        let listed = listed(&bytes)?;
         let parts = upload.parts.lock().expect("nothing under this lock panics").clone();
-        let parts = choose(&listed, &parts)?;
+        let parts = choose(&upload, &listed, &parts)?;
         let pieces: Vec<Bytes> = parts.iter().map(|part| part.received.data.clone()).collect();
         let length: u64 = parts.iter().map(|part| part.size()).sum();
         if let Some(said) = call.header("x-amz-mp-object-size").filter(|said| said.parse() != Ok(length)) {
@@ -171,8 +179,9 @@ impl EmbeddedStore {
             return Err(Fault::new("InvalidRequest", message).into());
         }
         let kept = checksum(&upload, &parts, &pieces).await;
-        if let Some(said) = call.header(kept.algorithm.header()) {
-            let same = said == kept.value || kept.value.strip_prefix(said).is_some_and(|rest| rest.starts_with('-'));
+        // Where the client did not ask for one, S3 passes over what it says of the whole.
+        if let Some((_, said)) = said.filter(|(algorithm, _)| upload.asked && *algorithm == kept.algorithm) {
+            let same = said == kept.value || kept.value.strip_prefix(&said).is_some_and(|rest| rest.starts_with('-'));
             if !same {
                 let message = format!("The {} you specified did not match the calculated checksum.", kept.algorithm.name());
                 return Err(Fault::new("BadDigest", message).into());
@@ -219,7 +228,7 @@ impl EmbeddedStore {
 
 fn coverage(algorithm: Algorithm, asked: Option<&str>) -> Done<Coverage> {
     let is_crc = matches!(algorithm, Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Crc64Nvme);
-    match asked {
+    match asked.map(str::to_ascii_uppercase).as_deref() {
         None if algorithm == Algorithm::Crc64Nvme => Ok(Coverage::FullObject),
         None => Ok(Coverage::Composite),
         Some("FULL_OBJECT") if is_crc => Ok(Coverage::FullObject),
@@ -253,9 +262,12 @@ fn listed(bytes: &[u8]) -> Done<Vec<Listed>> {
 }
 
 /// The parts that make up the object.
-fn choose(listed: &[Listed], parts: &BTreeMap<u16, Arc<Part>>) -> Done<Vec<Arc<Part>>> {
+fn choose(upload: &Upload, listed: &[Listed], parts: &BTreeMap<u16, Arc<Part>>) -> Done<Vec<Arc<Part>>> {
     if listed.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-        return Err(Fault::new("InvalidPartOrder", "The list of parts was not in ascending order."));
+        return Err(Fault::new(
+            "InvalidPartOrder",
+            "The list of parts was not in ascending order. Parts must be ordered by part number.",
+        ));
     }
     let mut chosen = Vec::with_capacity(listed.len());
     for (i, listed_part) in listed.iter().enumerate() {
@@ -266,13 +278,25 @@ fn choose(listed: &[Listed], parts: &BTreeMap<u16, Arc<Part>>) -> Done<Vec<Arc<P
             part.etag() == listed_part.etag && !listed_part.checksums.iter().any(says_other)
         };
         let part = parts.get(&number).filter(matches).ok_or_else(|| {
-            let why = "may not have been uploaded, or its entity tag or checksum is another one";
-            Fault::new("InvalidPart", format!("The specified part {number} could not be found: it {why}."))
+            let message = "One or more of the specified parts could not be found. The part may not have been uploaded, or the \
+                           specified entity tag may not match the part's entity tag.";
+            Fault::new("InvalidPart", format!("{message} (part {number})"))
         })?;
         if i + 1 < listed.len() && part.size() < PART_BYTES_MIN {
-            let message =
-                format!("Part {number} has {} bytes; every part but the last needs at least {PART_BYTES_MIN}.", part.size());
+            let message = format!(
+                "Your proposed upload is smaller than the minimum allowed size: part {number} has {} bytes, and every part but the \
+                 last needs at least {PART_BYTES_MIN}.",
+                part.size()
+            );
             return Err(Fault::new("EntityTooSmall", message));
+        }
+        if upload.asked && upload.coverage == Coverage::Composite && listed_part.checksums.is_empty() {
+            let message = format!(
+                "The upload was created using a {} checksum. The complete request must include the checksum for each part. It was \
+                 missing for part {number} in the request.",
+                upload.algorithm.name().to_ascii_lowercase()
+            );
+            return Err(Fault::new("InvalidRequest", message));
         }
         chosen.push(Arc::clone(part));
     }

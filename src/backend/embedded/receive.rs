@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
@@ -13,13 +13,14 @@ use super::fault::{Done, Fault};
 use super::framing::Unframe;
 use super::memory::{ITEM_BYTES, Memory, paid};
 use crate::backend::{Body, BoxError, collect};
+use crate::budget::Reservation;
 use crate::checksum::{Algorithm, Checksum, Mismatch};
 
 /// Most bytes that come in one request: what one reservation can hold, a little below S3's own 5 GiB.
 pub const BODY_BYTES_MAX: u64 = u32::MAX as u64 - ITEM_BYTES;
 
 /// Most bytes of a document (S3's own limit is 1 MiB for most, and 10,000 parts with checksums are below 4 MiB).
-const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// Why there is no result.
 #[derive(Debug)]
@@ -49,23 +50,24 @@ pub struct Received {
 /// Which checksum a request announces, with its value if that is in the head.
 struct Announced {
     algorithm: Algorithm,
+    /// Base64; without one it comes behind the data.
     value: Option<String>,
-    in_trailer: bool,
 }
 
 /// Reads the whole body. `default` is the checksum to make where the request announces none.
 pub async fn receive(headers: &HeaderMap, mut body: Body, memory: &Memory, default: Algorithm) -> Result<Received, Trouble> {
     let framed = is_framed(headers);
+    let announced = announced(headers)?;
+    let algorithm = announced.as_ref().map_or(default, |announced| announced.algorithm);
     let length = length(headers, &body, framed)?;
     if length > BODY_BYTES_MAX {
         return Err(Fault::new("EntityTooLarge", format!("One request may carry at most {BODY_BYTES_MAX} bytes.")).into());
     }
-    let announced = announced(headers, default)?;
     let content_md5 = content_md5(headers)?;
     let reservation = memory.take(length)?;
     let mut data = BytesMut::with_capacity(length as usize);
     let mut md5 = Checksum::new(Algorithm::Md5);
-    let mut checksum = Checksum::new(announced.algorithm);
+    let mut checksum = Checksum::new(algorithm);
     let mut take = |piece: &[u8]| {
         if data.len() + piece.len() > length as usize {
             return Err(incomplete());
@@ -91,19 +93,22 @@ pub async fn receive(headers: &HeaderMap, mut body: Body, memory: &Memory, defau
     if content_md5.is_some_and(|expected| expected != md5) {
         return Err(Fault::new("BadDigest", "The Content-MD5 you specified did not match what we received.").into());
     }
-    verify(&checksum, &announced, &trailers)?;
+    if let Some(announced) = announced {
+        verify(&checksum, announced, &trailers)?;
+    }
     let checksum_value = checksum.encoded();
-    Ok(Received { data: paid(data, reservation), md5, algorithm: announced.algorithm, checksum: checksum_value })
+    Ok(Received { data: paid(data, reservation), md5, algorithm, checksum: checksum_value })
 }
 
-/// A body that is an XML document, checked by `Content-MD5` and checksum where there is one. Its memory is that of a request,
-/// bounded by the size here and the number of requests; nothing of it stays.
-pub async fn document(headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble> {
-    let too_long = || Fault::new("EntityTooLarge", format!("The document may have at most {DOCUMENT_BYTES_MAX} bytes."));
-    if body.size_hint().lower() > DOCUMENT_BYTES_MAX as u64 {
-        return Err(too_long().into());
+/// A body that is an XML document, checked by `Content-MD5` and checksum where there is one, and what pays for it.
+pub async fn document(headers: &HeaderMap, body: Body, memory: &Memory) -> Result<(Bytes, Reservation), Trouble> {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let bytes_max: u64 = said.or(body.size_hint().upper()).unwrap_or(DOCUMENT_BYTES_MAX);
+    if bytes_max > DOCUMENT_BYTES_MAX {
+        return Err(Fault::new("EntityTooLarge", format!("The document may have at most {DOCUMENT_BYTES_MAX} bytes.")).into());
     }
-    let bytes = collect(body, DOCUMENT_BYTES_MAX).await.map_err(Trouble::Body)?;
+    let reservation = memory.document(bytes_max)?;
+    let bytes = collect(body, bytes_max as usize).await.map_err(Trouble::Body)?;
     let mut md5 = Checksum::new(Algorithm::Md5);
     md5.update(&bytes);
     if content_md5(headers)?.is_some_and(|expected| expected != md5.value()) {
@@ -114,7 +119,7 @@ pub async fn document(headers: &HeaderMap, body: Body) -> Result<Bytes, Trouble>
         checksum.update(&bytes);
         compare(&checksum, &value)?;
     }
-    Ok(bytes)
+    Ok((bytes, reservation))
 }
 
 fn is_framed(headers: &HeaderMap) -> bool {
@@ -133,28 +138,44 @@ fn length(headers: &HeaderMap, body: &Body, framed: bool) -> Done<u64> {
     }
 }
 
-fn announced(headers: &HeaderMap, default: Algorithm) -> Done<Announced> {
-    if let Some((algorithm, value)) = in_head(headers)? {
-        return Ok(Announced { algorithm, value: Some(value), in_trailer: false });
-    }
+/// The algorithm of the checksum that an upload announces, in its head or behind its data.
+pub fn announced_algorithm(headers: &HeaderMap) -> Done<Option<Algorithm>> {
+    Ok(announced(headers)?.map(|announced| announced.algorithm))
+}
+
+fn announced(headers: &HeaderMap) -> Done<Option<Announced>> {
     let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase());
+    let by_sdk = text("x-amz-sdk-checksum-algorithm");
+    if let Some((algorithm, value)) = in_head(headers)? {
+        if by_sdk.is_some_and(|name| Algorithm::by_name(&name) != Some(algorithm)) {
+            return Err(Fault::new("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid."));
+        }
+        return Ok(Some(Announced { algorithm, value: Some(value) }));
+    }
     if let Some(name) = text("x-amz-trailer") {
         let unknown = || Fault::new("InvalidRequest", "The value specified in the x-amz-trailer header is not supported.");
         let algorithm = Algorithm::by_header(&name).ok_or_else(unknown)?;
-        return Ok(Announced { algorithm, value: None, in_trailer: true });
+        return Ok(Some(Announced { algorithm, value: None }));
     }
-    if text("x-amz-sdk-checksum-algorithm").is_some() {
+    if by_sdk.is_some() {
         let message =
             "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.";
         return Err(Fault::new("InvalidRequest", message));
     }
-    Ok(Announced { algorithm: default, value: None, in_trailer: false })
+    Ok(None)
 }
 
 /// The checksum in the head of a request.
-fn in_head(headers: &HeaderMap) -> Done<Option<(Algorithm, String)>> {
+pub fn in_head(headers: &HeaderMap) -> Done<Option<(Algorithm, String)>> {
     let mut given = Algorithm::ALL.into_iter().filter_map(|algorithm| Some((algorithm, headers.get(algorithm.header())?)));
-    let Some((algorithm, value)) = given.next() else { return Ok(None) };
+    let Some((algorithm, value)) = given.next() else {
+        let not_a_checksum = ["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
+        let unknown = |name: &&str| name.starts_with("x-amz-checksum-") && !not_a_checksum.contains(name);
+        return match headers.keys().map(HeaderName::as_str).find(unknown) {
+            Some(name) => Err(Fault::not_implemented(format!("The checksum {name}"))),
+            None => Ok(None),
+        };
+    };
     if given.next().is_some() {
         return Err(Fault::new(
             "InvalidRequest",
@@ -170,14 +191,13 @@ fn content_md5(headers: &HeaderMap) -> Done<Option<Vec<u8>>> {
     md5.map(Some).ok_or_else(|| Fault::new("InvalidDigest", "The Content-MD5 you specified is not valid."))
 }
 
-fn verify(checksum: &Checksum, announced: &Announced, trailers: &HeaderMap) -> Done<()> {
-    let value = match (&announced.value, announced.in_trailer) {
-        (Some(value), _) => value.clone(),
-        (None, true) => {
+fn verify(checksum: &Checksum, announced: Announced, trailers: &HeaderMap) -> Done<()> {
+    let value = match announced.value {
+        Some(value) => value,
+        None => {
             let value = trailers.get(announced.algorithm.header()).and_then(|value| value.to_str().ok());
             value.ok_or_else(|| Fault::new("IncompleteBody", "The announced checksum did not come."))?.to_owned()
         }
-        (None, false) => return Ok(()),
     };
     compare(checksum, &value)
 }

@@ -34,6 +34,9 @@ const UNKNOWN: &[&str] = &[
     "x-amz-write-offset-bytes",
 ];
 
+/// Conditions of a delete that the store does not judge.
+const DELETE_UNKNOWN: &[&str] = &["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
+
 /// Headers of which only a value that changes nothing is taken.
 const ONLY: &[(&str, &[&str])] =
     &[("x-amz-acl", &["private", "bucket-owner-full-control"]), ("x-amz-storage-class", &["STANDARD"])];
@@ -51,7 +54,7 @@ pub fn check_write(headers: &HeaderMap) -> Done<()> {
     let meta = headers.iter().filter(|(name, _)| name.as_str().starts_with(META));
     let bytes: usize = meta.map(|(name, value)| name.as_str().len() - META.len() + value.len()).sum();
     if bytes > META_BYTES_MAX {
-        let message = format!("Your metadata headers exceed the maximum allowed metadata size of {META_BYTES_MAX} bytes.");
+        let message = "Your metadata headers exceed the maximum allowed metadata size";
         return Err(Fault::new("MetadataTooLarge", message));
     }
     Ok(())
@@ -95,6 +98,9 @@ impl EmbeddedStore {
     }
 
     pub(super) fn delete(&self, call: &Call) -> Done<Response<Body>> {
+        if let Some(name) = DELETE_UNKNOWN.iter().find(|name| call.headers.contains_key(**name)) {
+            return Err(Fault::not_implemented(format!("The header {name}")));
+        }
         check_version(call.parameter("versionId"))?;
         let mut state = self.state_mut();
         let bucket = state.bucket_mut(&call.bucket)?;
@@ -109,7 +115,8 @@ impl EmbeddedStore {
 
     pub(super) async fn delete_many(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
         self.state().bucket(&call.bucket)?;
-        let list = xml::parse(&document(&call.headers, body).await?, "Delete")?;
+        let (bytes, _reservation) = document(&call.headers, body, &self.memory).await?;
+        let list = xml::parse(&bytes, "Delete")?;
         let objects: Vec<_> = list.all("Object").collect();
         if objects.is_empty() || objects.len() > DELETES_MAX {
             let message = format!("The document must name 1 to {DELETES_MAX} objects.");

@@ -31,11 +31,12 @@ DOMAIN = "s3.batchgate.test"
 
 @dataclass(frozen=True)
 class Backend:
-    """A `[[backends]]` table and the bucket pattern that leads to it; `extra` is TOML for the table."""
+    """A `[[backends]]` table and the bucket pattern that leads to it; `extra` is TOML for the table. Without a target it
+    is an embedded store."""
 
     name: str
     bucket: str
-    target: Target
+    target: Target | None
     extra: str = ""
 
 
@@ -47,6 +48,9 @@ def settings(backends: list[Backend], sections: str = "", server: str = "") -> s
         server, "[admin]", 'listen = "127.0.0.1:0"',
     ]  # fmt: skip
     for backend in backends:
+        if backend.target is None:
+            out += ["[[backends]]", f'name = "{backend.name}"', 'kind = "embedded"', backend.extra]
+            continue
         pair = backend.target.credentials
         out += [
             "[[backends]]", f'name = "{backend.name}"', 'kind = "s3"', f'endpoint = "{backend.target.endpoint}"',

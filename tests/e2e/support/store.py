@@ -9,6 +9,9 @@ from pathlib import Path
 
 from support.process import Process, free_ports
 
+# The stores that a module may name in `STORES`, to run over both.
+BOTH = ["seaweedfs", "embedded"]
+
 WEED = Path(sys.executable).with_name("weed")
 
 
