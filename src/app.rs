@@ -14,11 +14,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::auth::{Authenticator, Identity, Policy};
+use crate::backend::delayed::Delayed;
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
 use crate::backend::limited::{LimitConfig, Limiter};
-use crate::backend::registry::Store;
 use crate::backend::s3::S3Store;
-use crate::backend::{Backend, Body, BoxError, Registry, empty_body, full_body};
+use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
 use crate::budget::Pool;
@@ -124,6 +124,10 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
             let stored = metrics.stored(&config.name);
             Box::new(EmbeddedStore::new(config, system_clock, random(), numbers.clone(), &stored))
         }
+    };
+    let store: Box<dyn Store> = match config.latency {
+        Duration::ZERO => store,
+        latency => Box::new(Delayed { inner: store, latency }),
     };
     let limit = LimitConfig { max: config.concurrency, min: config.concurrency_min, plain_share: tail.plain_share };
     Ok(Backend {

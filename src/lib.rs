@@ -15,6 +15,7 @@ pub mod telemetry;
 pub mod backend;
 
 pub mod auth;
+pub mod client;
 pub mod route;
 
 pub mod batch;

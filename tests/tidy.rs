@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["types", "error"],
     &["budget", "checksum", "config", "peer", "stall", "telemetry"],
     &["backend"],
-    &["auth", "route"],
+    &["auth", "client", "route"],
     &["batch", "passthrough"],
     &["edge"],
     &["app"],

@@ -1,7 +1,9 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
-//! one endpoint, [`embedded`] keeps objects in this process; [`limited`] says when a read may wait for it; [`retrying`] makes one logical read of many attempts;
-//! [`registry`] holds them all by name. Nothing here knows batches, clients or identities.
+//! one endpoint, [`embedded`] keeps objects in this process; [`delayed`] moves a store further away, for trials; [`limited`] says
+//! when a read may wait for it; [`retrying`] makes one logical read of many attempts; [`registry`] holds them all by name.
+//! Nothing here knows batches, clients or identities.
 
+pub mod delayed;
 pub mod embedded;
 pub mod limited;
 pub mod registry;
@@ -9,7 +11,7 @@ pub mod retrying;
 pub mod s3;
 mod verdict;
 
-pub use registry::{Backend, Registry};
+pub use registry::{Backend, Registry, Store};
 
 use std::sync::Arc;
 

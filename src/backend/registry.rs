@@ -5,16 +5,30 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use http::Request;
 use rand::rngs::SmallRng;
 
 use super::limited::Limiter;
-use super::{Forward, ObjectRead};
+use super::{Attempt, Body, Forward, ObjectRead, ReadAsk};
 use crate::telemetry::BackendMetrics;
 
 /// Everything that a store must do.
 pub trait Store: ObjectRead + Forward {}
 
 impl<T: ObjectRead + Forward> Store for T {}
+
+impl ObjectRead for Box<dyn Store> {
+    fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
+        (**self).read(ask)
+    }
+}
+
+impl Forward for Box<dyn Store> {
+    fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
+        (**self).forward(request)
+    }
+}
 
 /// One configured backend.
 pub struct Backend {

@@ -112,7 +112,7 @@ fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
         }
     }
     fields!(r, s, c: region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
-        memory_bytes_max);
+        latency, memory_bytes_max);
     c.ca_file = r.file_path(&mut s, "ca_file");
     if let Some(node) = s.take("credentials") {
         c.credentials = credentials(r, &s.path_of("credentials"), node);

@@ -48,6 +48,10 @@ pub struct BackendConfig {
     pub concurrency: usize,
     /// How low that limit may fall while the backend says `SlowDown`. Default 4.
     pub concurrency_min: usize,
+    /// A wait before each request to it, to try what a store further away would be like. Default `"0s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub latency: Duration,
     /// Of an embedded store: the most memory that its objects take, with their names, headers and parts. Default `"1GiB"`.
     #[serde(serialize_with = "value::as_size")]
     #[schemars(with = "ByteSize")]
@@ -70,6 +74,7 @@ impl BackendConfig {
             response_timeout: Duration::from_secs(5 * 60),
             concurrency: 256,
             concurrency_min: 4,
+            latency: Duration::ZERO,
             memory_bytes_max: 1 << 30,
         }
     }
@@ -105,6 +110,7 @@ impl Serialize for BackendConfig {
         map.serialize_entry("response_timeout", &format_duration(self.response_timeout))?;
         map.serialize_entry("concurrency", &self.concurrency)?;
         map.serialize_entry("concurrency_min", &self.concurrency_min)?;
+        map.serialize_entry("latency", &format_duration(self.latency))?;
         if self.kind == BackendKind::Embedded {
             map.serialize_entry("memory_bytes_max", &format_size(self.memory_bytes_max))?;
         }

@@ -201,6 +201,9 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     });
 }
 
+/// More than this is not a store but a mistake.
+const LATENCY_MAX: Duration = Duration::from_secs(60);
+
 fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     let key = |name: &str| format!("{at}.{name}");
     let plain =
@@ -220,6 +223,7 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     rules.wait(&key("connect_timeout"), b.connect_timeout);
     rules.wait(&key("attempt_timeout"), b.attempt_timeout);
     rules.wait(&key("response_timeout"), b.response_timeout);
+    rules.check(b.latency <= LATENCY_MAX, &[&key("latency")], || "must be at most 1 minute".into());
     rules.count(&key("concurrency"), b.concurrency);
     rules.count(&key("concurrency_min"), b.concurrency_min);
     rules.check(b.concurrency_min <= b.concurrency, &[&key("concurrency_min"), &key("concurrency")], || {

@@ -202,23 +202,29 @@ const CODE_BYTES_MAX: usize = 64;
 
 /// The `Code` of an S3 `<Error>` document, if it is one and the code is fit to be passed on.
 pub fn error_code(body: &[u8]) -> Option<String> {
+    let code = error_member(body, "Code")?;
+    let code = code.trim();
+    let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+    fit.then(|| code.to_owned())
+}
+
+/// The text of a member of an S3 `<Error>` document, if it is one.
+pub fn error_member(body: &[u8], name: &str) -> Option<String> {
+    use quick_xml::escape::resolve_predefined_entity;
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
     let mut path: Vec<String> = Vec::new();
-    let mut code = String::new();
+    let mut member = String::new();
     loop {
         match reader.read_event().ok()? {
             Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
-            Event::End(_) if path == ["Error", "Code"] => {
-                let code = code.trim();
-                let fit =
-                    (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
-                return fit.then(|| code.to_owned());
-            }
+            Event::End(_) if path == ["Error", name] => return Some(member),
             Event::End(_) => drop(path.pop()),
-            Event::Text(text) if path == ["Error", "Code"] => code.push_str(&text),
-            // No code has an entity in it: not fit.
-            Event::GeneralRef(_) if path == ["Error", "Code"] => return None,
+            Event::Text(text) if path == ["Error", name] => member.push_str(&text),
+            Event::GeneralRef(entity) if path == ["Error", name] => match entity.resolve_char_ref().ok()? {
+                Some(character) => member.push(character),
+                None => member.push_str(resolve_predefined_entity(&entity)?),
+            },
             Event::Eof => return None,
             _ => {}
         }

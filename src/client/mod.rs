@@ -1,0 +1,15 @@
+//! A client of BatchGet, for the command line and for Rust programs. Reading order: [`entry`] (what is asked for),
+//! [`endpoint`] (one signed request, one answer), [`reader`] (the octets of an answer as parts, strictly), [`error`] (why
+//! there is no answer).
+//!
+//! An [`Endpoint`] never tries twice; what retries stands above it. Invariant: what is handed out as whole is whole.
+
+pub mod endpoint;
+pub mod entry;
+pub mod error;
+pub mod reader;
+
+pub use endpoint::{Answer, Capabilities, Endpoint, EndpointConfig};
+pub use entry::{BatchRequest, Entry, OnError, Order};
+pub use error::ClientError;
+pub use reader::{Event, Owed, PartHead, Summary};
