@@ -164,3 +164,109 @@ impl Delivery<'_> {
         self.progress.failed(&self.plan.shown(entry), &why);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::client::error::Refusal;
+
+    /// Takes every entry but `refused`, which it does not take at all, and `late`, which it does not take at its end.
+    #[derive(Default)]
+    struct Scripted(Vec<String>);
+
+    impl Place for Scripted {
+        fn begin(&mut self, name: &str, _: &Head) -> Result<(), PlaceError> {
+            self.0.push(format!("begin {name}"));
+            if name == "refused" { Err(PlaceError::Entry("no".into())) } else { Ok(()) }
+        }
+
+        fn data(&mut self, octets: &[u8]) -> Result<(), PlaceError> {
+            self.0.push(format!("data {}", octets.len()));
+            Ok(())
+        }
+
+        fn end(&mut self) -> Result<(), PlaceError> {
+            self.0.push("end".into());
+            if self.0.contains(&"begin late".to_owned()) { Err(PlaceError::Entry("no".into())) } else { Ok(()) }
+        }
+
+        fn void(&mut self) -> Result<(), PlaceError> {
+            self.0.push("void".into());
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), PlaceError> {
+            Ok(())
+        }
+    }
+
+    fn begins(index: usize, status: u16) -> Event {
+        Event::Begins(Head::new(index, status, 2, HeaderMap::new()))
+    }
+
+    fn data() -> Event {
+        Event::Data(Bytes::from_static(b"xy"))
+    }
+
+    fn retries() -> Event {
+        Event::Retries { error: ClientError::Broken(String::new()), wait: Duration::ZERO }
+    }
+
+    fn fails(index: usize, code: &str) -> Event {
+        let refusal = Refusal { status: 404, code: code.into(), ..Refusal::default() };
+        Event::Fails { index, error: ClientError::Refused(refusal) }
+    }
+
+    /// What the place saw, and (delivered, unchanged, failed, bytes).
+    fn after(keys: &[&str], events: Vec<Event>) -> (Vec<String>, (usize, usize, usize, u64)) {
+        let entries: Vec<_> = keys.iter().map(|key| Entry::new(*key)).collect();
+        let (plan, progress, mut place) = (Plan::default(), Progress::new(keys.len()), Scripted::default());
+        let mut delivery = Delivery {
+            plan: &plan,
+            entries: &entries,
+            place: &mut place,
+            progress: &progress,
+            url: "u",
+            state: State::Idle,
+            current: 0,
+            refused: None,
+            buckets: HashSet::new(),
+        };
+        events.into_iter().for_each(|event| delivery.take(event).expect("nothing ends all"));
+        let totals = progress.totals();
+        (place.0, (totals.delivered, totals.unchanged, totals.failed, totals.bytes))
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_breaks_off_is_voided_and_counted_once() {
+        let events = vec![begins(0, 200), data(), retries(), begins(0, 200), data(), Event::Ends];
+        let (seen, counts) = after(&["a"], events);
+        assert_eq!(seen, ["begin a", "data 2", "void", "begin a", "data 2", "end"]);
+        assert_eq!(counts, (1, 0, 0, 2));
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_the_place_refuses_fails_once_however_often_it_comes() {
+        let events = vec![begins(0, 200), data(), retries(), begins(0, 200), data(), Event::Ends, begins(1, 206), Event::Ends];
+        let (seen, counts) = after(&["refused", "b"], events);
+        assert_eq!(seen, ["begin refused", "void", "begin b", "end"]);
+        assert_eq!(counts, (1, 0, 1, 0));
+        let broken = vec![begins(0, 200), retries(), begins(0, 200), fails(0, "X")];
+        assert_eq!(after(&["refused"], broken).1, (0, 0, 1, 0));
+        let late = vec![begins(0, 200), data(), Event::Ends];
+        assert_eq!(after(&["late"], late), (["begin late", "data 2", "end", "void"].map(str::to_owned).to_vec(), (0, 0, 1, 0)));
+    }
+
+    #[tokio::test]
+    async fn what_fails_or_is_unchanged_never_reaches_the_place() {
+        let events = vec![fails(0, "NoSuchKey"), begins(1, 304), Event::Ends, begins(2, 200), data(), fails(2, "SlowDown")];
+        let (seen, counts) = after(&["a", "b", "c"], events);
+        assert_eq!(seen, ["begin c", "data 2", "void"]);
+        assert_eq!(counts, (0, 1, 2, 0));
+    }
+}
