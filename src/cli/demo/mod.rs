@@ -233,9 +233,10 @@ mod tests {
 
     #[test]
     fn no_batch_asks_for_more_than_there_is_and_none_comes_twice() {
-        let ways = |objects| compared(objects).into_iter().map(|way| way.to_string()).collect::<Vec<_>>();
-        assert_eq!(ways(2000).len(), 6);
-        assert_eq!(ways(100)[3..], ["BatchGet of 32", "BatchGet of 100"]);
-        assert_eq!(ways(1)[3..], ["BatchGet of 1"]);
+        let batches = |objects| compared(objects)[3..].to_vec();
+        let of = |entries| Way::Batch { entries };
+        assert_eq!(batches(2000), [of(32), of(128), of(1000)]);
+        assert_eq!(batches(100), [of(32), of(100)]);
+        assert_eq!(batches(1), [of(1)]);
     }
 }
