@@ -31,7 +31,7 @@ pub const EXIT_FAILED: u8 = 3;
     name = "batchgate",
     version,
     max_term_width = 100,
-    after_help = "Start with:\n  batchgate demo\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 1 some of it failed, 2 wrong usage or settings, 3 it could not be done."
+    after_help = "Start with:\n  batchgate demo\n  batchgate serve\n  batchgate serve --backend http://127.0.0.1:8333\n\nExit codes: 0 all went well, 1 some of it failed, 2 wrong usage or settings, 3 it could not be done."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -24,22 +24,28 @@ const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
 #[derive(Clone, Debug, Args)]
 #[command(
     about = "Run the gateway",
-    long_about = "Run the gateway.\n\nReads settings from the defaults, then FILE, then the environment (BATCHGATE__SERVER__LISTEN=...), then these flags.\n\
-                  Without FILE and without --backend it serves a store of its own, in memory: for trying and testing, empty at start\n\
-                  and lost at the end. Without FILE it also makes a key pair, and prints it.\n\
-                  Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way\n\
-                  is finished first, until server.drain_deadline; a second signal ends it at once.",
-    after_help = "Examples:\n  batchgate serve                                     # a store in memory on 127.0.0.1:9000; prints a key pair\n  batchgate serve --backend http://127.0.0.1:8333     # credentials as every AWS tool finds them; prints a key pair\n  \
-                  batchgate serve --config batchgate.toml\n\nExit codes: 0 ended as told, 2 wrong settings, 3 could not be done."
+    long_about = "Run the gateway.\n\n\
+                  Reads settings from the defaults, then FILE, then the environment (BATCHGATE__SERVER__LISTEN='[\"0.0.0.0:9000\"]'), then \
+                  these flags. Without FILE and without --backend it serves a store of its own, in memory: for trying and testing, empty \
+                  at start and lost at the end. Without FILE it also makes a key pair, and prints it.\n\n\
+                  Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way \
+                  is finished first, until server.drain_deadline; a second signal ends it at once. The log goes to stderr, a line for \
+                  each request unless log.access is false.",
+    after_help = "Examples:\n  \
+                  # A store in memory on 127.0.0.1:9000; prints a key pair\n  batchgate serve\n\n  \
+                  # In front of a store; its credentials as every AWS tool finds them; prints a key pair\n  \
+                  batchgate serve --backend http://127.0.0.1:8333\n\n  \
+                  # All as the file says\n  batchgate serve --config batchgate.toml\n\n\
+                  Exit codes: 0 ended as told, 2 wrong settings, 3 could not be done."
 )]
 pub struct ServeArgs {
     /// The settings file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address of the S3 port, in place of server.listen; port 0 takes a free one
+    /// Address of the S3 port, in place of server.listen (127.0.0.1:9000); port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Address of the admin port, in place of admin.listen
+    /// Address of the admin port, in place of admin.listen (127.0.0.1:9001)
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<SocketAddr>,
     /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings; its region is AWS_REGION or
