@@ -1,6 +1,7 @@
 //! The listings of a bucket as documents: ListObjects in both versions, ListObjectVersions and ListMultipartUploads. A request
 //! enters, one page in XML leaves; which lines are on it `listing` decides.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -10,8 +11,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::date::iso_date;
 use super::fault::{Done, Fault};
-use super::listing::{Ask, Entry, Page, page};
+use super::listing::{Ask, Entry, Page, cut, group, lines, page};
 use super::object::Object;
+use super::state::Upload;
 use super::xml::Document;
 use super::{Call, EmbeddedStore};
 use crate::backend::Body;
@@ -197,16 +199,20 @@ impl EmbeddedStore {
         let id_marker = call.parameter("upload-id-marker").unwrap_or_default();
         let state = self.state();
         let uploads = &state.bucket(&call.bucket)?.uploads;
-        let after = match (marker.is_empty(), id_marker.is_empty()) {
-            (true, _) => Vec::new(),
-            (false, false) => [marker.as_bytes(), b"\0", id_marker.as_bytes()].concat(),
-            // A marker that is a common prefix goes for all behind it; one that is a key, for all of that key's uploads.
-            (false, true) if marker.ends_with(call.parameter("delimiter").filter(|d| !d.is_empty()).unwrap_or("\0")) => {
-                marker.as_bytes().to_vec()
-            }
-            (false, true) => [marker.as_bytes(), b"\0g"].concat(),
-        };
-        let page = page(uploads, &ask(call, &after, max));
+        let ask = ask(call, marker.as_bytes(), max);
+        // A marker with an id goes for the uploads of its key up to that one, a marker alone for all of them.
+        let rest = uploads.get(marker.as_bytes()).filter(|_| !id_marker.is_empty() && marker.as_bytes().starts_with(ask.prefix));
+        let rest = rest.filter(|_| group(ask.after, &ask).is_none()).into_iter();
+        let rest = rest.flat_map(|uploads| uploads.range::<str, _>((Bound::Excluded(id_marker), Bound::Unbounded)));
+        let line = |(_, upload): (&String, &Arc<Upload>)| Entry::Key(Arc::clone(&upload.key), Arc::clone(upload));
+        let behind = lines(uploads, &ask).flat_map(|entry| {
+            let (uploads, prefix) = match entry {
+                Entry::Key(_, uploads) => (Some(uploads), None),
+                Entry::CommonPrefix(prefix) => (None, Some(Entry::CommonPrefix(prefix))),
+            };
+            prefix.into_iter().chain(uploads.into_iter().flatten().map(line))
+        });
+        let page = cut(rest.map(line).chain(behind), max);
         let mut out = Document::new("ListMultipartUploadsResult");
         out.text("Bucket", &call.bucket);
         names.write(&mut out, "KeyMarker", marker.as_bytes());

@@ -7,9 +7,10 @@
 //! common service crate does not promise, and a first build does not wait for what nobody asks.
 //!
 //! In reading order: `operation` (what is asked), `state` and `object` (what there is), `get` and `condition` (reads), `receive`
-//! (over `framing`), `writes`, `copy`, `multipart`, `buckets`, `listing` and `lists`; below them `memory`, `fault`, `xml`, `date`.
+//! (over `framing`), `writes`, `copy`, `multipart` and `complete`, `buckets`, `listing` and `lists`; below them `pieces`, `memory`, `fault`, `xml`, `date`.
 
 mod buckets;
+mod complete;
 mod condition;
 mod copy;
 mod date;
@@ -22,6 +23,7 @@ mod memory;
 mod multipart;
 mod object;
 mod operation;
+mod pieces;
 mod receive;
 mod state;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::condition::may_write;
 use super::fault::{Done, Fault};
 use super::listing::Key;
 use super::object::{Coverage, Kept, META, META_BYTES_MAX, Made, Object, header_bytes, kept_headers, quoted};
+use super::pieces::Pieces;
 use super::receive::{Trouble, document, receive};
 use super::state::hex;
 use super::{Call, EmbeddedStore, empty, xml};
@@ -69,11 +70,12 @@ impl EmbeddedStore {
         let reservation = self.memory.take(call.key.len() as u64 + header_bytes(&headers))?;
         let kept = Kept { algorithm: received.algorithm, coverage: Coverage::FullObject, value: received.checksum };
         let object = Object::new(Made {
-            pieces: vec![received.data],
+            pieces: Pieces::of(received.data),
             etag: hex(&received.md5),
             modified: self.seconds(),
             checksum: Some(kept.clone()),
             parts: Vec::new(),
+            upload: None,
             headers,
             reservation,
         });
