@@ -42,7 +42,7 @@ enum Span {
 
 /// The answer.
 pub fn answer(object: &Object, ask: &Ask<'_>) -> Done<Response<Body>> {
-    if ask.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+    if ask.headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer-")) {
         return Err(Fault::new("InvalidRequest", "The object was not stored with a key of the client's."));
     }
     match judge(ask.headers, &READ, &object.etag, object.modified) {
@@ -120,7 +120,7 @@ fn span(object: &Object, ask: &Ask<'_>) -> Done<Span> {
         let total = HeaderValue::from_str(&format!("bytes */{}", object.length)).expect("digits");
         Fault::new("InvalidRange", "The requested range is not satisfiable.").with_header(header::CONTENT_RANGE, total)
     };
-    match range.to_str().map(ByteRange::parse) {
+    match range.to_str().map(ByteRange::parse_any) {
         Ok(Ok(range)) => range.resolve(object.length).map(Span::Part).ok_or_else(unsatisfiable),
         // The last nothing is a range, but none that anything could satisfy.
         _ if range == "bytes=-0" => Err(unsatisfiable()),
