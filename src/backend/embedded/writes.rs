@@ -124,11 +124,15 @@ impl EmbeddedStore {
             let message = format!("The document must name 1 to {DELETES_MAX} objects.");
             return Err(Fault::new("MalformedXML", message).into());
         }
+        // Nothing is deleted by a document that is not right to its end.
+        let key = |object: &xml::Node| object.text_of("Key").is_some_and(|key| !key.is_empty());
+        if !objects.iter().all(|object| key(object)) {
+            return Err(Fault::new("MalformedXML", "An Object has no Key.").into());
+        }
         let quiet = list.text_of("Quiet").is_some_and(|quiet| quiet.trim().eq_ignore_ascii_case("true"));
         let mut out = xml::Document::new("DeleteResult");
         for object in objects {
-            let key = object.text_of("Key").filter(|key| !key.is_empty());
-            let key = key.ok_or_else(|| Fault::new("MalformedXML", "An Object has no Key."))?;
+            let key = object.text_of("Key").unwrap_or_default();
             let condition = object.text_of("ETag");
             match self.delete_one(call, key, object.text_of("VersionId"), condition) {
                 Ok(()) if quiet => {}

@@ -236,6 +236,9 @@ async fn many_are_deleted_at_once_and_each_is_told_of() {
                     <Object><Key>b</Key><VersionId>v1</VersionId></Object></Delete>";
     let answer = ask(&store, "POST", "/bucket?delete", &[], document.as_bytes()).await;
     assert_eq!(answer.texts("Deleted"), ["<Key>a</Key>", "<Key>never</Key>"]);
+    let late = b"<Delete><Object><Key>b</Key></Object><Object><VersionId>v1</VersionId></Object></Delete>";
+    assert_eq!(ask(&store, "POST", "/bucket?delete", &[], late).await.code(), "MalformedXML");
+    assert_eq!(get(&store, "/bucket/b", &[]).await.body, "x", "a mistake further down deletes nothing");
     assert_eq!((answer.texts("Code"), answer.texts("VersionId")), (vec!["NoSuchVersion".into()], vec!["v1".into()]));
     let quiet = b"<Delete><Quiet>true</Quiet><Object><Key>b</Key></Object></Delete>";
     assert!(ask(&store, "POST", "/bucket?delete", &[], quiet).await.texts("Deleted").is_empty());
