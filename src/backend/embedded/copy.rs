@@ -35,6 +35,7 @@ impl EmbeddedStore {
         let slash = path.iter().position(|b| *b == b'/');
         let slash = slash.ok_or_else(|| Fault::argument("x-amz-copy-source must name a bucket and a key."))?;
         let (bucket, key) = (String::from_utf8_lossy(&path[..slash]).into_owned(), path[slash + 1..].to_vec());
+        self.check_owner(&bucket, headers.get("x-amz-source-expected-bucket-owner"))?;
         let object = self.object(&bucket, &key, version)?;
         match judge(headers, &COPY, &object.etag, object.modified) {
             Outcome::Holds => Ok((object, bucket, key)),
@@ -108,6 +109,7 @@ impl EmbeddedStore {
     }
 
     pub(super) async fn copy_part(&self, call: &Call) -> Result<Response<Body>, Trouble> {
+        check_write(&call.headers)?;
         let number = part_number(call)?;
         let upload = self.upload(call)?;
         let (source, ..) = self.source(&call.headers)?;

@@ -25,10 +25,13 @@ const LINES_MAX: usize = 1000;
 const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// Who owns everything here.
+pub const OWNER: &str = "batchgate";
+
+/// The owner as listings tell.
 pub fn owner(out: &mut Document) {
     out.nested("Owner", |out| {
-        out.text("ID", "batchgate");
-        out.text("DisplayName", "batchgate");
+        out.text("ID", OWNER);
+        out.text("DisplayName", OWNER);
     });
 }
 
@@ -39,6 +42,18 @@ pub fn count(call: &Call, name: &str) -> Done<usize> {
     number
         .map(|number| number.min(LINES_MAX))
         .ok_or_else(|| Fault::argument(format!("Provided {name} not an integer or within integer range.")))
+}
+
+/// A continuation token: the name that the next page starts behind.
+pub fn token(name: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(name)
+}
+
+/// The name in a continuation token.
+pub fn untoken(token: &str) -> Done<String> {
+    let name = BASE64_URL_SAFE_NO_PAD.decode(token).ok().and_then(|name| String::from_utf8(name).ok());
+    let name = name.filter(|name| !name.is_empty());
+    name.ok_or_else(|| Fault::argument("The continuation token provided is incorrect."))
 }
 
 /// How names are written on one page.
@@ -133,23 +148,18 @@ impl EmbeddedStore {
 
     pub(super) fn list_objects_v2(&self, call: &Call) -> Done<Response<Body>> {
         let (names, max) = (Names::of(call)?, count(call, "max-keys")?);
-        let token = call.parameter("continuation-token");
-        let behind = token.map(|token| {
-            let name =
-                BASE64_URL_SAFE_NO_PAD.decode(token).ok().filter(|name| !name.is_empty() && std::str::from_utf8(name).is_ok());
-            name.ok_or_else(|| Fault::argument("The continuation token provided is incorrect."))
-        });
+        let given = call.parameter("continuation-token");
         let start_after = call.parameter("start-after").unwrap_or_default();
-        let after = behind.transpose()?.unwrap_or_else(|| start_after.as_bytes().to_vec());
-        let page = self.page_of_objects(call, &after, max)?;
+        let after = given.map(untoken).transpose()?.unwrap_or_else(|| start_after.to_owned());
+        let page = self.page_of_objects(call, after.as_bytes(), max)?;
         let mut out = Document::new("ListBucketResult");
         out.text("Name", &call.bucket);
         names.write(&mut out, "Prefix", call.parameter("prefix").unwrap_or_default().as_bytes());
         names.echo(&mut out, "Delimiter", call, "delimiter");
         names.echo(&mut out, "StartAfter", call, "start-after");
-        out.optional("ContinuationToken", token);
+        out.optional("ContinuationToken", given);
         if let Some(last) = page.entries.last().filter(|_| page.truncated) {
-            out.text("NextContinuationToken", &BASE64_URL_SAFE_NO_PAD.encode(last.name()));
+            out.text("NextContinuationToken", &token(last.name()));
         }
         out.number("KeyCount", page.entries.len());
         out.number("MaxKeys", max);
@@ -235,7 +245,7 @@ impl EmbeddedStore {
                 out.nested("Upload", |out| {
                     names.write(out, "Key", &upload.key);
                     out.text("UploadId", &upload.id);
-                    out.nested("Initiator", |out| out.text("ID", "batchgate"));
+                    out.nested("Initiator", |out| out.text("ID", OWNER));
                     owner(out);
                     out.text("StorageClass", "STANDARD");
                     out.text("Initiated", &iso_date(upload.initiated));

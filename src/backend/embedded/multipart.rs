@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use super::copy::asked_algorithm;
 use super::date::iso_date;
 use super::fault::{Done, Fault};
-use super::lists::{count, owner};
+use super::lists::{OWNER, count, owner};
 use super::object::{Coverage, header_bytes, kept_headers, quoted};
 use super::pieces::Pieces;
 use super::receive::{Received, Trouble, announced_algorithm, receive};
@@ -67,6 +67,7 @@ impl EmbeddedStore {
     }
 
     pub(super) async fn upload_part(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
+        check_write(&call.headers)?;
         let number = part_number(call)?;
         let upload = self.upload(call)?;
         let announced = announced_algorithm(&call.headers)?;
@@ -124,7 +125,7 @@ impl EmbeddedStore {
                 out.text(&format!("Checksum{}", part.algorithm.name()), &part.checksum);
             });
         }
-        out.nested("Initiator", |out| out.text("ID", "batchgate"));
+        out.nested("Initiator", |out| out.text("ID", OWNER));
         owner(&mut out);
         out.text("StorageClass", "STANDARD");
         if upload.asked {

@@ -20,6 +20,9 @@ const DELETES_MAX: usize = 1000;
 
 /// Headers that would change what is stored, and that the store does not have. Passed over they would be promises broken.
 const UNKNOWN: &[&str] = &[
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-grant-full-control",
     "x-amz-grant-read",
     "x-amz-grant-read-acp",
@@ -29,8 +32,10 @@ const UNKNOWN: &[&str] = &[
     "x-amz-object-lock-retain-until-date",
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
     "x-amz-tagging",
     "x-amz-write-offset-bytes",
 ];
@@ -39,8 +44,11 @@ const UNKNOWN: &[&str] = &[
 const DELETE_UNKNOWN: &[&str] = &["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
 /// Headers of which only a value that changes nothing is taken.
-const ONLY: &[(&str, &[&str])] =
-    &[("x-amz-acl", &["private", "bucket-owner-full-control"]), ("x-amz-storage-class", &["STANDARD"])];
+const ONLY: &[(&str, &[&str])] = &[
+    ("x-amz-acl", &["private", "bucket-owner-full-control"]),
+    ("x-amz-server-side-encryption-bucket-key-enabled", &["false"]),
+    ("x-amz-storage-class", &["STANDARD"]),
+];
 
 /// Refuses what would be passed over silently, by name, and too much metadata.
 pub fn check_write(headers: &HeaderMap) -> Done<()> {
