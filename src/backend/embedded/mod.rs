@@ -159,7 +159,10 @@ impl EmbeddedStore {
     /// Refuses a request that is meant for a bucket of somebody else.
     fn check_owner(&self, bucket: &str, expected: Option<&HeaderValue>) -> Done<()> {
         match expected.filter(|owner| *owner != OWNER) {
-            Some(_) if self.state().buckets.contains_key(bucket) => Err(Fault::new("AccessDenied", "Access Denied")),
+            Some(_) if self.state().buckets.contains_key(bucket) => {
+                let message = format!("The owner of the bucket is {OWNER:?}, and not who the request says.");
+                Err(Fault::new("AccessDenied", message))
+            }
             _ => Ok(()),
         }
     }
