@@ -52,7 +52,8 @@ pub struct BackendConfig {
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub latency: Duration,
-    /// Of an embedded store: the most memory that its objects take, with their names, headers and parts. Default `"1GiB"`.
+    /// Of an embedded store: the most memory that its objects take, with their names, headers and parts, at least
+    /// `"1MiB"`. Default `"1GiB"`.
     #[serde(serialize_with = "value::as_size")]
     #[schemars(with = "ByteSize")]
     pub memory_bytes_max: u64,

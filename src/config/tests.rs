@@ -209,6 +209,14 @@ fn each_kind_of_backend_has_keys_of_its_own() {
         ]
     );
     assert!(messages(result).contains("has no place in a backend of kind \"embedded\""));
+    for (size, enough) in [("1MiB", true), ("1048575", false), ("1KiB", false)] {
+        let result = load_text(&format!("{embedded}memory_bytes_max = \"{size}\"\n"));
+        assert_eq!(result.is_ok(), enough, "{size}");
+        if !enough {
+            assert_eq!(places(result.clone()), ["4 backends[0].memory_bytes_max"]);
+            assert!(messages(result).contains("at least 1MiB"));
+        }
+    }
     let result = load_text("[[backends]]\nname = \"a\"\nendpoint = \"http://a\"\nmemory_bytes_max = \"1GiB\"\n");
     assert_eq!(places(result), ["4 backends[0].memory_bytes_max"]);
 }

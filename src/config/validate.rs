@@ -201,6 +201,9 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     });
 }
 
+/// Less than this holds nothing that is worth a store: every bucket and object takes a few KiB beside its data.
+const STORE_BYTES_MIN: u64 = 1 << 20;
+
 /// More than this is not a store but a mistake.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 
@@ -213,6 +216,14 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     });
     if b.kind == BackendKind::Embedded {
         rules.size(&key("memory_bytes_max"), b.memory_bytes_max);
+        let enough = b.memory_bytes_max == 0 || b.memory_bytes_max >= STORE_BYTES_MIN;
+        rules.check(enough, &[&key("memory_bytes_max")], || {
+            format!(
+                "{} is too little for a store; write at least {}",
+                format_size(b.memory_bytes_max),
+                format_size(STORE_BYTES_MIN)
+            )
+        });
     } else {
         rules.check(endpoint(&b.endpoint).is_ok(), &[&key("endpoint")], || endpoint(&b.endpoint).err().unwrap_or_default().into());
     }

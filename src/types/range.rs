@@ -38,9 +38,25 @@ fn number(digits: &str) -> Result<u64, ParseRangeError> {
     if plain { digits.parse().map_err(|_| ParseRangeError) } else { Err(ParseRangeError) }
 }
 
+/// A number of any length; one that is too large stands for the largest, which no object's size comes near.
+fn number_or_largest(digits: &str) -> Result<u64, ParseRangeError> {
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if plain { Ok(digits.parse().unwrap_or(u64::MAX)) } else { Err(ParseRangeError) }
+}
+
 impl ByteRange {
-    /// Reads `bytes=a-b`, `bytes=a-` or `bytes=-n`, with no spaces.
+    /// Reads `bytes=a-b`, `bytes=a-` or `bytes=-n`, with no spaces, and numbers of at most 19 digits.
     pub fn parse(text: &str) -> Result<Self, ParseRangeError> {
+        Self::read(text, number)
+    }
+
+    /// Reads the same with numbers of any length, as HTTP has them. On an object a number that is too large means what the largest
+    /// means.
+    pub fn parse_any(text: &str) -> Result<Self, ParseRangeError> {
+        Self::read(text, number_or_largest)
+    }
+
+    fn read(text: &str, number: fn(&str) -> Result<u64, ParseRangeError>) -> Result<Self, ParseRangeError> {
         let (first, last) = text.strip_prefix("bytes=").and_then(|r| r.split_once('-')).ok_or(ParseRangeError)?;
         match (first, last) {
             ("", n) => match number(n)? {
@@ -127,6 +143,20 @@ mod tests {
             "0-1",
         ] {
             assert_eq!(ByteRange::parse(text), Err(ParseRangeError), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_length_mean_what_the_largest_means() {
+        let r = |text: &str| ByteRange::parse_any(text).map(|range| range.resolve(10));
+        for digits in ["18446744073709551615", "18446744073709551616", &"9".repeat(100)] {
+            assert_eq!(r(&format!("bytes=5-{digits}")), Ok(Some(5..10)));
+            assert_eq!(r(&format!("bytes={digits}-")), Ok(None));
+            assert_eq!(r(&format!("bytes=-{digits}")), Ok(Some(0..10)));
+        }
+        assert_eq!(r("bytes=00000000000000000000001-2"), Ok(Some(1..3)));
+        for text in ["bytes=-", "bytes=-0", "bytes=2-1", "bytes=1-+2", "bytes=1-2,3-4", "items=1-2"] {
+            assert_eq!(r(text), Err(ParseRangeError), "{text}");
         }
     }
 

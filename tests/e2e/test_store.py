@@ -354,6 +354,27 @@ def test_parts_are_copied_from_objects(s3: Any, bucket: str) -> None:
     assert s3.get_object(**name)["Body"].read() == body[100:] + body[:100]
 
 
+@pytest.mark.only_on("embedded", reason="SeaweedFS answers a part of nothing with the whole")
+def test_what_came_in_parts_is_read_and_completed_once_more(s3: Any, bucket: str) -> None:
+    name = {"Bucket": bucket, "Key": "big"}
+    upload = {**name, "UploadId": s3.create_multipart_upload(**name)["UploadId"]}
+    bodies = [random.Random(4).randbytes(PART_BYTES), b""]
+    etags = [s3.upload_part(**upload, PartNumber=i, Body=body)["ETag"] for i, body in enumerate(bodies, 1)]
+    parts = {"Parts": [{"PartNumber": i, "ETag": etag} for i, etag in enumerate(etags, 1)]}
+    done = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
+    again = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
+    assert again["ETag"] == done["ETag"]
+    for number, body in enumerate(bodies, 1):
+        part = s3.get_object(**name, PartNumber=number)
+        assert (part["Body"].read(), part["PartsCount"]) == (body, 2)
+    # A part that is copied may cross those that its source came in.
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource=name)
+    second = {**name, "UploadId": s3.create_multipart_upload(**name)["UploadId"]}
+    copied = s3.upload_part_copy(**second, PartNumber=1, CopySource={"Bucket": bucket, "Key": "copy"})
+    assert copied["CopyPartResult"]["ETag"] == f'"{hashlib.md5(bodies[0]).hexdigest()}"'
+    assert code(s3.complete_multipart_upload, **upload, MultipartUpload={"Parts": parts["Parts"][:1]}) == "NoSuchUpload"
+
+
 # What only the embedded store is
 
 
@@ -373,6 +394,11 @@ def test_what_is_not_done_is_refused_by_name(s3: Any, bucket: str) -> None:
         assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 501, name
     assert refused(s3.put_object, Bucket=bucket, Key="t", Body=b"x", Tagging="a=b") == (501, "NotImplemented")
     assert refused(s3.head_object, Bucket=bucket, Key="t")[0] == 404
+    name = {"Bucket": bucket, "Key": "k"}
+    upload = {**name, "UploadId": s3.create_multipart_upload(**name)["UploadId"]}
+    secret = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+    assert code(s3.upload_part, **upload, PartNumber=1, Body=b"x", **secret) == "NotImplemented"
+    assert code(s3.get_object, **name, ExpectedBucketOwner="111122223333") == "AccessDenied"
 
 
 @pytest.mark.only_on("embedded", reason="a store on disk has no such bound")

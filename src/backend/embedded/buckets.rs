@@ -1,15 +1,20 @@
 //! Buckets themselves: made, found, listed, and removed once they are empty.
 
+use std::ops::Bound;
+
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::date::iso_date;
 use super::fault::{Done, Fault};
-use super::lists::owner;
+use super::lists::{owner, token, untoken};
 use super::receive::{Trouble, document};
 use super::state::Bucket;
 use super::writes::check_write;
 use super::{Call, EmbeddedStore, empty, xml};
 use crate::backend::Body;
+
+/// Most buckets of a page (S3's own limit).
+const PAGE_MAX: usize = 10_000;
 
 /// S3's rules for new names (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>), but for reserved
 /// prefixes and suffixes.
@@ -74,20 +79,34 @@ impl EmbeddedStore {
         Ok(empty(StatusCode::NO_CONTENT))
     }
 
-    pub(super) fn list_buckets(&self, call: &Call) -> Response<Body> {
+    pub(super) fn list_buckets(&self, call: &Call) -> Done<Response<Body>> {
         let prefix = call.parameter("prefix").unwrap_or_default();
+        let max = match call.parameter("max-buckets").map(|max| max.parse().ok().filter(|max| (1..=PAGE_MAX).contains(max))) {
+            None => PAGE_MAX,
+            Some(Some(max)) => max,
+            Some(None) => return Err(Fault::argument(format!("max-buckets must be an integer between 1 and {PAGE_MAX}."))),
+        };
+        let behind = call.parameter("continuation-token").map(untoken).transpose()?.unwrap_or_default();
+        let here = call.parameter("bucket-region").is_none_or(|region| region == self.region);
+        let state = self.state();
+        let rest = state.buckets.range::<str, _>((Bound::Excluded(behind.as_str()), Bound::Unbounded));
+        let mut rest = rest.filter(|(name, _)| here && name.starts_with(prefix));
+        let page: Vec<_> = rest.by_ref().take(max).collect();
         let mut out = xml::Document::new("ListAllMyBucketsResult");
         owner(&mut out);
-        let state = self.state();
         out.nested("Buckets", |out| {
-            for (name, bucket) in state.buckets.iter().filter(|(name, _)| name.starts_with(prefix)) {
+            for (name, bucket) in &page {
                 out.nested("Bucket", |out| {
                     out.text("Name", name);
                     out.text("CreationDate", &iso_date(bucket.created));
                 });
             }
         });
-        super::xml(out)
+        if let Some((last, _)) = page.last().filter(|_| rest.next().is_some()) {
+            out.text("ContinuationToken", &token(last.as_bytes()));
+        }
+        out.optional("Prefix", call.parameter("prefix"));
+        Ok(super::xml(out))
     }
 
     pub(super) fn location(&self, call: &Call) -> Done<Response<Body>> {

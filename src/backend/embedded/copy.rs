@@ -3,28 +3,26 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
 use super::condition::{COPY, Outcome, judge};
 use super::date::iso_date;
 use super::fault::{Done, Fault};
-use super::memory::paid;
 use super::multipart::part_number;
 use super::object::{Coverage, Kept, Made, Object, header_bytes, kept_headers};
-use super::receive::{Received, Trouble};
+use super::receive::Trouble;
 use super::state::{Part, hex};
 use super::writes::check_write;
 use super::{Call, EmbeddedStore, xml};
 use crate::backend::Body;
-use crate::checksum::{Algorithm, Checksum};
+use crate::checksum::Algorithm;
 use crate::types::{ByteRange, percent_decode};
 
 /// The one header of an object that belongs to the name and not to the object.
 const REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// Bytes between two points where others may run.
-const SUM_BYTES: usize = 1 << 20;
+/// Most bytes that one request copies (S3's own limit).
+const COPY_BYTES_MAX: u64 = 5 << 30;
 
 impl EmbeddedStore {
     /// The object that `x-amz-copy-source` names, if the conditions on it hold.
@@ -37,6 +35,7 @@ impl EmbeddedStore {
         let slash = path.iter().position(|b| *b == b'/');
         let slash = slash.ok_or_else(|| Fault::argument("x-amz-copy-source must name a bucket and a key."))?;
         let (bucket, key) = (String::from_utf8_lossy(&path[..slash]).into_owned(), path[slash + 1..].to_vec());
+        self.check_owner(&bucket, headers.get("x-amz-source-expected-bucket-owner"))?;
         let object = self.object(&bucket, &key, version)?;
         match judge(headers, &COPY, &object.etag, object.modified) {
             Outcome::Holds => Ok((object, bucket, key)),
@@ -54,6 +53,11 @@ impl EmbeddedStore {
                            object's metadata.";
             return Err(Fault::new("InvalidRequest", message).into());
         }
+        if source.length > COPY_BYTES_MAX {
+            let message =
+                format!("The specified copy source is larger than the maximum allowable size for a copy source: {COPY_BYTES_MAX}");
+            return Err(Fault::new("InvalidRequest", message).into());
+        }
         let mut headers = kept_headers(&call.headers);
         if !replace {
             // Where a website redirects is never copied.
@@ -62,6 +66,7 @@ impl EmbeddedStore {
             headers.remove(REDIRECT);
             redirect.map(|value| headers.insert(REDIRECT, value));
         }
+        let reservation = self.memory.take(call.key.len() as u64 + header_bytes(&headers))?;
         let checksum = match (&source.checksum, algorithm) {
             (Some(kept), None) if kept.coverage == Coverage::FullObject => Some(kept.clone()),
             (Some(kept), Some(algorithm)) if kept.coverage == Coverage::FullObject && kept.algorithm == algorithm => {
@@ -69,21 +74,30 @@ impl EmbeddedStore {
             }
             (kept, algorithm) => {
                 let algorithm = algorithm.or(kept.as_ref().map(|kept| kept.algorithm)).unwrap_or(Algorithm::Crc64Nvme);
-                let value = sum(&source.pieces, algorithm).await.encoded();
+                let value = source.pieces.sum(algorithm).await.encoded();
                 Some(Kept { algorithm, coverage: Coverage::FullObject, value })
             }
         };
         // A copy is written at once, so its ETag is that of its bytes, however the source came.
         let etag = match source.parts.is_empty() {
             true => source.etag.clone(),
-            false => hex(&sum(&source.pieces, Algorithm::Md5).await.value()),
+            false => hex(&source.pieces.sum(Algorithm::Md5).await.value()),
         };
         let modified = self.seconds();
-        let reservation = self.memory.take(call.key.len() as u64 + header_bytes(&headers))?;
-        let pieces = source.pieces.clone();
-        let made =
-            Made { pieces, etag: etag.clone(), modified, checksum: checksum.clone(), parts: Vec::new(), headers, reservation };
-        self.place(call, Object::new(made))?;
+        let pieces = Arc::clone(&source.pieces);
+        self.place(
+            call,
+            Object::new(Made {
+                pieces,
+                etag: etag.clone(),
+                modified,
+                checksum: checksum.clone(),
+                parts: Vec::new(),
+                upload: None,
+                headers,
+                reservation,
+            }),
+        )?;
         let mut out = xml::Document::new("CopyObjectResult");
         out.text("LastModified", &iso_date(modified));
         out.text("ETag", &format!("\"{etag}\""));
@@ -95,6 +109,7 @@ impl EmbeddedStore {
     }
 
     pub(super) async fn copy_part(&self, call: &Call) -> Result<Response<Body>, Trouble> {
+        check_write(&call.headers)?;
         let number = part_number(call)?;
         let upload = self.upload(call)?;
         let (source, ..) = self.source(&call.headers)?;
@@ -113,28 +128,21 @@ impl EmbeddedStore {
                 }
             },
         };
-        let pieces = source.slice(span);
-        let md5 = sum(&pieces, Algorithm::Md5).await.value();
-        let checksum = sum(&pieces, upload.algorithm).await.encoded();
-        // The part's own constant; the bytes are shared, unless they lie in several pieces and become one.
-        let length: usize = pieces.iter().map(Bytes::len).sum();
-        let data = match <[Bytes; 1]>::try_from(pieces) {
-            Ok([piece]) => piece,
-            Err(pieces) => {
-                let mut whole = BytesMut::with_capacity(length);
-                let reservation = self.memory.take(length as u64)?;
-                pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-                paid(whole, reservation)
-            }
-        };
+        if span.end - span.start > COPY_BYTES_MAX {
+            let message = format!("A part that is copied may have at most {COPY_BYTES_MAX} bytes.");
+            return Err(Fault::new("EntityTooLarge", message).into());
+        }
+        // The part shares the bytes of its source.
+        let pieces = source.pieces.slice(&span, &self.memory)?;
+        let md5 = pieces.sum(Algorithm::Md5).await.value();
+        let checksum = pieces.sum(upload.algorithm).await.encoded();
         let modified = self.seconds();
-        let received = Received { data, md5, algorithm: upload.algorithm, checksum };
-        let part = Part { received, modified, _reservation: Some(self.memory.take(0)?) };
+        let part = Part { pieces, md5, algorithm: upload.algorithm, checksum, modified };
         let mut out = xml::Document::new("CopyPartResult");
         out.text("LastModified", &iso_date(modified));
         out.text("ETag", &format!("\"{}\"", part.etag()));
         if upload.asked {
-            out.text(&format!("Checksum{}", upload.algorithm.name()), &part.received.checksum);
+            out.text(&format!("Checksum{}", upload.algorithm.name()), &part.checksum);
         }
         self.place_part(call, &upload, number, part)?;
         Ok(super::xml(out))
@@ -155,16 +163,4 @@ pub fn asked_algorithm(call: &Call) -> Done<Option<Algorithm>> {
     let Some(name) = call.headers.get("x-amz-checksum-algorithm") else { return Ok(None) };
     let algorithm = name.to_str().ok().and_then(Algorithm::by_name);
     algorithm.map(Some).ok_or_else(|| Fault::new("InvalidRequest", "Checksum algorithm provided is unsupported."))
-}
-
-/// A checksum of all pieces, which lets others run while it is made.
-pub async fn sum(pieces: &[Bytes], algorithm: Algorithm) -> Checksum {
-    let mut sum = Checksum::new(algorithm);
-    for chunk in pieces.iter().flat_map(|piece| piece.chunks(SUM_BYTES)) {
-        sum.update(chunk);
-        if chunk.len() == SUM_BYTES {
-            tokio::task::yield_now().await;
-        }
-    }
-    sum
 }

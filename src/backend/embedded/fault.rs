@@ -23,6 +23,7 @@ pub type Done<T> = Result<T, Fault>;
 
 /// The codes of the store, each with its status.
 const TABLE: &[(&str, u16)] = &[
+    ("AccessDenied", 403),
     ("BadDigest", 400),
     ("BucketAlreadyOwnedByYou", 409),
     ("BucketNotEmpty", 409),

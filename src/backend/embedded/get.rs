@@ -2,19 +2,14 @@
 //! of it; what leaves is status, headers and slices of the object's own memory.
 //! Sources: <https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html>, RFC 9110 sections 13 and 14.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use http_body::{Frame, SizeHint};
 
 use super::condition::{Outcome, READ, judge, range_stands};
 use super::fault::{Done, Fault};
 use super::object::Object;
-use crate::backend::{Body, BoxError, empty_body, full_body};
+use crate::backend::{Body, empty_body};
 use crate::types::ByteRange;
 
 /// The query parameters that set a header of the answer.
@@ -47,7 +42,7 @@ enum Span {
 
 /// The answer.
 pub fn answer(object: &Object, ask: &Ask<'_>) -> Done<Response<Body>> {
-    if ask.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+    if ask.headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer-")) {
         return Err(Fault::new("InvalidRequest", "The object was not stored with a key of the client's."));
     }
     match judge(ask.headers, &READ, &object.etag, object.modified) {
@@ -58,8 +53,8 @@ pub fn answer(object: &Object, ask: &Ask<'_>) -> Done<Response<Body>> {
     let span = span(object, ask)?;
     let mut response = Response::new(match (&span, ask.head) {
         (_, true) => empty_body(),
-        (Span::Whole, false) => body(object.pieces.clone(), object.length),
-        (Span::Part(span), false) => body(object.slice(span.clone()), span.end - span.start),
+        (Span::Whole, false) => object.pieces.body(&(0..object.length)),
+        (Span::Part(span), false) => object.pieces.body(span),
     });
     *response.headers_mut() = object.head.clone();
     let headers = response.headers_mut();
@@ -80,8 +75,11 @@ pub fn answer(object: &Object, ask: &Ask<'_>) -> Done<Response<Body>> {
     }
     if let Span::Part(Range { start, end }) = span {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
-        let range = format!("bytes {start}-{}/{}", end - 1, object.length);
-        headers.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).expect("digits"));
+        // An empty part has no range that could be written.
+        if start < end {
+            let range = format!("bytes {start}-{}/{}", end - 1, object.length);
+            headers.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).expect("digits"));
+        }
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
@@ -115,51 +113,18 @@ fn span(object: &Object, ask: &Ask<'_>) -> Done<Span> {
             return Err(Fault::new("InvalidRequest", "Cannot specify both Range header and partNumber query parameter."));
         }
         let span = object.part(usize::from(part)).ok_or_else(|| Fault::new("InvalidPartNumber", "The object has no such part."))?;
-        return Ok(if span.is_empty() { Span::Whole } else { Span::Part(span) });
+        return Ok(if object.length == 0 { Span::Whole } else { Span::Part(span) });
     }
     let Some(range) = range.filter(|_| range_stands(ask.headers, &object.etag, object.modified)) else { return Ok(Span::Whole) };
     let unsatisfiable = || {
         let total = HeaderValue::from_str(&format!("bytes */{}", object.length)).expect("digits");
         Fault::new("InvalidRange", "The requested range is not satisfiable.").with_header(header::CONTENT_RANGE, total)
     };
-    match range.to_str().map(ByteRange::parse) {
+    match range.to_str().map(ByteRange::parse_any) {
         Ok(Ok(range)) => range.resolve(object.length).map(Span::Part).ok_or_else(unsatisfiable),
         // The last nothing is a range, but none that anything could satisfy.
         _ if range == "bytes=-0" => Err(unsatisfiable()),
         // What is no single range of bytes is ignored, by S3 as by the RFC.
         _ => Ok(Span::Whole),
-    }
-}
-
-fn body(mut pieces: Vec<Bytes>, length: u64) -> Body {
-    match pieces.len() {
-        0 => empty_body(),
-        1 => full_body(pieces.remove(0)),
-        _ => Body::new(Pieces { pieces: pieces.into(), left: length }),
-    }
-}
-
-/// A body of several pieces.
-struct Pieces {
-    pieces: VecDeque<Bytes>,
-    left: u64,
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let piece = self.pieces.pop_front();
-        self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
     }
 }

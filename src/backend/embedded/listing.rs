@@ -49,27 +49,34 @@ pub struct Page<V> {
 
 /// Makes the page.
 pub fn page<V: Clone>(map: &BTreeMap<Key, V>, ask: &Ask<'_>) -> Page<V> {
-    let mut entries = Vec::new();
+    let owned = |entry| match entry {
+        Entry::Key(key, value) => Entry::Key(key, V::clone(value)),
+        Entry::CommonPrefix(prefix) => Entry::CommonPrefix(prefix),
+    };
+    cut(lines(map, ask).map(owned), ask.max)
+}
+
+/// The first `max` lines as a page.
+pub fn cut<V>(mut lines: impl Iterator<Item = Entry<V>>, max: usize) -> Page<V> {
+    let entries = lines.by_ref().take(max).collect();
+    Page { entries, truncated: max > 0 && lines.next().is_some() }
+}
+
+/// All lines from where the page starts, each made when it is asked for.
+pub fn lines<'a, V>(map: &'a BTreeMap<Key, V>, ask: &'a Ask<'a>) -> impl Iterator<Item = Entry<&'a V>> {
     let mut from = first(ask);
-    while let Some((key, value)) = map.range::<[u8], _>((bound(&from), Bound::Unbounded)).next() {
+    std::iter::from_fn(move || {
+        let (key, value) = map.range::<[u8], _>((bound(&from), Bound::Unbounded)).next()?;
         if !key.starts_with(ask.prefix) {
-            break;
+            return None;
         }
-        if entries.len() >= ask.max {
-            return Page { entries, truncated: ask.max > 0 };
-        }
-        match group(key, ask) {
-            Some(group) => {
-                from = behind_all(group);
-                entries.push(Entry::CommonPrefix(group.to_vec()));
-            }
-            None => {
-                from = Bound::Excluded(key.to_vec());
-                entries.push(Entry::Key(Arc::clone(key), value.clone()));
-            }
-        }
-    }
-    Page { entries, truncated: false }
+        let (next, line) = match group(key, ask) {
+            Some(group) => (behind_all(group), Entry::CommonPrefix(group.to_vec())),
+            None => (Bound::Excluded(key.to_vec()), Entry::Key(Arc::clone(key), value)),
+        };
+        from = next;
+        Some(line)
+    })
 }
 
 fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
@@ -89,7 +96,7 @@ fn first(ask: &Ask<'_>) -> Bound<Vec<u8>> {
 }
 
 /// The common prefix that `key` belongs to, if it does.
-fn group<'a>(key: &'a [u8], ask: &Ask<'_>) -> Option<&'a [u8]> {
+pub fn group<'a>(key: &'a [u8], ask: &Ask<'_>) -> Option<&'a [u8]> {
     if ask.delimiter.is_empty() {
         return None;
     }

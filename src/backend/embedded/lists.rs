@@ -1,6 +1,7 @@
 //! The listings of a bucket as documents: ListObjects in both versions, ListObjectVersions and ListMultipartUploads. A request
 //! enters, one page in XML leaves; which lines are on it `listing` decides.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -10,8 +11,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::date::iso_date;
 use super::fault::{Done, Fault};
-use super::listing::{Ask, Entry, Page, page};
+use super::listing::{Ask, Entry, Page, cut, group, lines, page};
 use super::object::Object;
+use super::state::Upload;
 use super::xml::Document;
 use super::{Call, EmbeddedStore};
 use crate::backend::Body;
@@ -23,10 +25,13 @@ const LINES_MAX: usize = 1000;
 const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// Who owns everything here.
+pub const OWNER: &str = "batchgate";
+
+/// The owner as listings tell.
 pub fn owner(out: &mut Document) {
     out.nested("Owner", |out| {
-        out.text("ID", "batchgate");
-        out.text("DisplayName", "batchgate");
+        out.text("ID", OWNER);
+        out.text("DisplayName", OWNER);
     });
 }
 
@@ -37,6 +42,18 @@ pub fn count(call: &Call, name: &str) -> Done<usize> {
     number
         .map(|number| number.min(LINES_MAX))
         .ok_or_else(|| Fault::argument(format!("Provided {name} not an integer or within integer range.")))
+}
+
+/// A continuation token: the name that the next page starts behind.
+pub fn token(name: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(name)
+}
+
+/// The name in a continuation token.
+pub fn untoken(token: &str) -> Done<String> {
+    let name = BASE64_URL_SAFE_NO_PAD.decode(token).ok().and_then(|name| String::from_utf8(name).ok());
+    let name = name.filter(|name| !name.is_empty());
+    name.ok_or_else(|| Fault::argument("The continuation token provided is incorrect."))
 }
 
 /// How names are written on one page.
@@ -131,23 +148,18 @@ impl EmbeddedStore {
 
     pub(super) fn list_objects_v2(&self, call: &Call) -> Done<Response<Body>> {
         let (names, max) = (Names::of(call)?, count(call, "max-keys")?);
-        let token = call.parameter("continuation-token");
-        let behind = token.map(|token| {
-            let name =
-                BASE64_URL_SAFE_NO_PAD.decode(token).ok().filter(|name| !name.is_empty() && std::str::from_utf8(name).is_ok());
-            name.ok_or_else(|| Fault::argument("The continuation token provided is incorrect."))
-        });
+        let given = call.parameter("continuation-token");
         let start_after = call.parameter("start-after").unwrap_or_default();
-        let after = behind.transpose()?.unwrap_or_else(|| start_after.as_bytes().to_vec());
-        let page = self.page_of_objects(call, &after, max)?;
+        let after = given.map(untoken).transpose()?.unwrap_or_else(|| start_after.to_owned());
+        let page = self.page_of_objects(call, after.as_bytes(), max)?;
         let mut out = Document::new("ListBucketResult");
         out.text("Name", &call.bucket);
         names.write(&mut out, "Prefix", call.parameter("prefix").unwrap_or_default().as_bytes());
         names.echo(&mut out, "Delimiter", call, "delimiter");
         names.echo(&mut out, "StartAfter", call, "start-after");
-        out.optional("ContinuationToken", token);
+        out.optional("ContinuationToken", given);
         if let Some(last) = page.entries.last().filter(|_| page.truncated) {
-            out.text("NextContinuationToken", &BASE64_URL_SAFE_NO_PAD.encode(last.name()));
+            out.text("NextContinuationToken", &token(last.name()));
         }
         out.number("KeyCount", page.entries.len());
         out.number("MaxKeys", max);
@@ -197,16 +209,20 @@ impl EmbeddedStore {
         let id_marker = call.parameter("upload-id-marker").unwrap_or_default();
         let state = self.state();
         let uploads = &state.bucket(&call.bucket)?.uploads;
-        let after = match (marker.is_empty(), id_marker.is_empty()) {
-            (true, _) => Vec::new(),
-            (false, false) => [marker.as_bytes(), b"\0", id_marker.as_bytes()].concat(),
-            // A marker that is a common prefix goes for all behind it; one that is a key, for all of that key's uploads.
-            (false, true) if marker.ends_with(call.parameter("delimiter").filter(|d| !d.is_empty()).unwrap_or("\0")) => {
-                marker.as_bytes().to_vec()
-            }
-            (false, true) => [marker.as_bytes(), b"\0g"].concat(),
-        };
-        let page = page(uploads, &ask(call, &after, max));
+        let ask = ask(call, marker.as_bytes(), max);
+        // A marker with an id goes for the uploads of its key up to that one, a marker alone for all of them.
+        let rest = uploads.get(marker.as_bytes()).filter(|_| !id_marker.is_empty() && marker.as_bytes().starts_with(ask.prefix));
+        let rest = rest.filter(|_| group(ask.after, &ask).is_none()).into_iter();
+        let rest = rest.flat_map(|uploads| uploads.range::<str, _>((Bound::Excluded(id_marker), Bound::Unbounded)));
+        let line = |(_, upload): (&String, &Arc<Upload>)| Entry::Key(Arc::clone(&upload.key), Arc::clone(upload));
+        let behind = lines(uploads, &ask).flat_map(|entry| {
+            let (uploads, prefix) = match entry {
+                Entry::Key(_, uploads) => (Some(uploads), None),
+                Entry::CommonPrefix(prefix) => (None, Some(Entry::CommonPrefix(prefix))),
+            };
+            prefix.into_iter().chain(uploads.into_iter().flatten().map(line))
+        });
+        let page = cut(rest.map(line).chain(behind), max);
         let mut out = Document::new("ListMultipartUploadsResult");
         out.text("Bucket", &call.bucket);
         names.write(&mut out, "KeyMarker", marker.as_bytes());
@@ -229,7 +245,7 @@ impl EmbeddedStore {
                 out.nested("Upload", |out| {
                     names.write(out, "Key", &upload.key);
                     out.text("UploadId", &upload.id);
-                    out.nested("Initiator", |out| out.text("ID", "batchgate"));
+                    out.nested("Initiator", |out| out.text("ID", OWNER));
                     owner(out);
                     out.text("StorageClass", "STANDARD");
                     out.text("Initiated", &iso_date(upload.initiated));

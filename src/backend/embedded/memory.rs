@@ -2,10 +2,11 @@
 //! that became an object, answers that are still being read) is paid for once and as long as it is there. Counts are bounded
 //! too: whatever is kept pays a constant beside its bytes.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use prometheus::IntGauge;
 
 use super::fault::{Done, Fault};
+use super::xml::{ELEMENT_TEXT_BYTES_MIN, ELEMENTS_MAX};
 use crate::budget::{Pool, Reservation};
 use crate::config::format_size;
 
@@ -17,8 +18,11 @@ pub const ITEM_BYTES: u64 = 1024;
 /// still be asked to delete.
 const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
 
-/// How much larger a document is once it is read, at the worst: an element is seven bytes or more, and takes about a hundred.
-const DOCUMENT_FACTOR: u64 = 16;
+/// What a byte of a document takes while it is read: it is there as it came and as texts, both in memory that grows by doubling.
+const DOCUMENT_FACTOR: u64 = 4;
+
+/// What an element takes beside its text: itself and its name, in lists that grow by doubling, and what is made of it.
+const ELEMENT_BYTES: u64 = 320;
 
 /// The memory of one store.
 #[derive(Clone, Debug)]
@@ -42,7 +46,8 @@ impl Memory {
         self.pool.try_reserve(bytes.saturating_add(ITEM_BYTES)).ok_or_else(|| {
             let message = format!(
                 "The embedded store is full: {bytes} more bytes do not fit in its memory_bytes_max of {}, of which {} are free. \
-                 Delete something, or set memory_bytes_max of the backend higher.",
+                 Delete something, or set it higher in a settings file: [[backends]] with kind = \"embedded\" and \
+                 memory_bytes_max.",
                 format_size(self.pool.max()),
                 format_size(self.pool.free())
             );
@@ -50,12 +55,20 @@ impl Memory {
         })
     }
 
+    /// What is told where the machine has not what the store may use.
+    pub fn none_left(&self, bytes: u64) -> Fault {
+        let max = format_size(self.pool.max());
+        let message = format!("The machine has no memory left for {bytes} more bytes, though memory_bytes_max is {max}.");
+        Fault::new("InsufficientStorage", message)
+    }
+
     /// Pays for a document of `bytes` while it is read and used.
     ///
     /// # Errors
     /// `SlowDown` while too many are.
     pub fn document(&self, bytes: u64) -> Done<Reservation> {
-        let taken = self.documents.try_reserve(bytes.saturating_mul(DOCUMENT_FACTOR));
+        let elements = (bytes / ELEMENT_TEXT_BYTES_MIN).min(ELEMENTS_MAX);
+        let taken = self.documents.try_reserve(bytes.saturating_mul(DOCUMENT_FACTOR).saturating_add(elements * ELEMENT_BYTES));
         taken.ok_or_else(|| Fault::new("SlowDown", "Too many documents are being read at once; try again shortly."))
     }
 
@@ -68,7 +81,7 @@ impl Memory {
 
 /// Bytes that hold their reservation until the last slice of them is gone.
 struct Paid {
-    data: BytesMut,
+    data: Vec<u8>,
     _reservation: Reservation,
 }
 
@@ -79,7 +92,7 @@ impl AsRef<[u8]> for Paid {
 }
 
 /// `data` and what pays for it, as one.
-pub fn paid(data: BytesMut, reservation: Reservation) -> Bytes {
+pub fn paid(data: Vec<u8>, reservation: Reservation) -> Bytes {
     Bytes::from_owner(Paid { data, _reservation: reservation })
 }
 
@@ -91,7 +104,7 @@ mod tests {
     fn bytes_are_paid_for_until_the_last_slice_is_gone() {
         let memory = Memory::new(4096, None);
         let reservation = memory.take(2000).expect("fits");
-        let whole = paid(BytesMut::from(&[7; 2000][..]), reservation);
+        let whole = paid(vec![7; 2000], reservation);
         let slice = whole.slice(10..20);
         drop(whole);
         assert_eq!((memory.used(), slice.len()), (2000 + ITEM_BYTES, 10));
@@ -100,5 +113,15 @@ mod tests {
         assert!(fault.message.contains("memory_bytes_max") && fault.message.contains("4KiB"), "{}", fault.message);
         drop(slice);
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn documents_of_the_smallest_elements_are_paid_for() {
+        let memory = Memory::new(0, None);
+        let small = memory.document(400).expect("fits");
+        assert!(small.bytes() >= 100 * ELEMENT_BYTES, "{}", small.bytes());
+        let large: Vec<_> = std::iter::from_fn(|| memory.document(4 << 20).ok()).collect();
+        assert!((2..10).contains(&large.len()), "{}", large.len());
+        assert_eq!(memory.document(4 << 20).expect_err("full").code, "SlowDown");
     }
 }

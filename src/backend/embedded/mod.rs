@@ -7,9 +7,10 @@
 //! common service crate does not promise, and a first build does not wait for what nobody asks.
 //!
 //! In reading order: `operation` (what is asked), `state` and `object` (what there is), `get` and `condition` (reads), `receive`
-//! (over `framing`), `writes`, `copy`, `multipart`, `buckets`, `listing` and `lists`; below them `memory`, `fault`, `xml`, `date`.
+//! (over `framing`), `writes`, `copy`, `multipart` and `complete`, `buckets`, `listing` and `lists`; below them `pieces`, `memory`, `fault`, `xml`, `date`.
 
 mod buckets;
+mod complete;
 mod condition;
 mod copy;
 mod date;
@@ -22,6 +23,7 @@ mod memory;
 mod multipart;
 mod object;
 mod operation;
+mod pieces;
 mod receive;
 mod state;
 #[cfg(test)]
@@ -46,6 +48,7 @@ use date::Seconds;
 use fault::{Done, Fault};
 use get::parameter;
 use listing::Key;
+use lists::OWNER;
 use memory::Memory;
 use multipart::part_number;
 use object::Object;
@@ -58,6 +61,9 @@ pub const NOTICE: &str = "embedded, in memory, for trying and testing: all of it
 
 /// The distance between two request ids: odd, so that none comes twice, and large, so that they look like no count.
 const ID_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whose bucket a request means.
+const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 
 /// See the module.
 pub struct EmbeddedStore {
@@ -150,6 +156,17 @@ impl EmbeddedStore {
         Ok(Arc::clone(self.state().bucket(bucket)?.object(key)?))
     }
 
+    /// Refuses a request that is meant for a bucket of somebody else.
+    fn check_owner(&self, bucket: &str, expected: Option<&HeaderValue>) -> Done<()> {
+        match expected.filter(|owner| *owner != OWNER) {
+            Some(_) if self.state().buckets.contains_key(bucket) => {
+                let message = format!("The owner of the bucket is {OWNER:?}, and not who the request says.");
+                Err(Fault::new("AccessDenied", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn count(&self, response: &Response<Body>) {
         match response.status().as_u16() {
             status if status >= 500 => self.metrics.attempts_failed.inc(),
@@ -180,6 +197,7 @@ impl EmbeddedStore {
     }
 
     async fn perform(&self, call: &Call, body: Body) -> Result<Response<Body>, Trouble> {
+        self.check_owner(&call.bucket, call.headers.get(EXPECTED_OWNER))?;
         Ok(match operation(&call.method, call.level(), &call.query, &call.headers) {
             Operation::GetObject => self.get(call)?,
             Operation::PutObject => self.put(call, body).await?,
@@ -192,7 +210,7 @@ impl EmbeddedStore {
             Operation::ListParts => self.list_parts(call)?,
             Operation::CompleteMultipartUpload => self.complete_upload(call, body).await?,
             Operation::AbortMultipartUpload => self.abort_upload(call)?,
-            Operation::ListBuckets => self.list_buckets(call),
+            Operation::ListBuckets => self.list_buckets(call)?,
             Operation::CreateBucket => self.create_bucket(call, body).await?,
             Operation::HeadBucket => self.head_bucket(call)?,
             Operation::DeleteBucket => self.delete_bucket(call)?,
@@ -223,6 +241,7 @@ impl EmbeddedStore {
     }
 
     fn read_object(&self, ask: &ReadAsk) -> Done<Response<Body>> {
+        self.check_owner(&ask.bucket, ask.headers.get(EXPECTED_OWNER))?;
         let object = self.object(&ask.bucket, ask.key.as_str().as_bytes(), ask.version.as_deref())?;
         let conditional = ask.range.is_some() || ask.if_match.is_some() || ask.if_none_match.is_some();
         if !conditional {

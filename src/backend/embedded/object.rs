@@ -1,12 +1,13 @@
-//! An object as it lies in memory: its data in the pieces that it came in, and the head of the answer to a plain GET, made
+//! An object as it lies in memory: its data, and the head of the answer to a plain GET, made
 //! once. Never changed after birth: a write puts another object in its place.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::date::{Seconds, http_date};
+use super::pieces::Pieces;
 use crate::budget::Reservation;
 use crate::checksum::Algorithm;
 
@@ -26,6 +27,13 @@ pub const META: &str = "x-amz-meta-";
 
 /// Most bytes of user metadata, names and values (S3's own limit).
 pub const META_BYTES_MAX: usize = 2048;
+
+/// What a header takes beside its text: its place in a map that grows by doubling, and the two allocations of a name and a value
+/// that are shared; 330 bytes were measured for short ones.
+const HEADER_BYTES: u64 = 320;
+
+/// How many headers every object has of its own.
+const HEAD_HEADERS: u64 = 5;
 
 /// How a checksum covers a multipart object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +74,7 @@ impl Kept {
 /// See the module.
 #[derive(Debug)]
 pub struct Object {
-    /// One piece for each part; none for an empty object.
-    pub pieces: Vec<Bytes>,
+    pub pieces: Arc<Pieces>,
     pub length: u64,
     /// Without quotes.
     pub etag: String,
@@ -75,19 +82,22 @@ pub struct Object {
     pub checksum: Option<Kept>,
     /// Sizes of the parts, if it came in parts.
     pub parts: Vec<u64>,
+    /// The id of the upload that became this object.
+    pub upload: Option<String>,
     /// Headers of the answer to a plain GET.
     pub head: HeaderMap,
-    /// Pays for everything but the pieces, which pay for themselves.
+    /// Pays for everything but the data, which pays for itself.
     _reservation: Reservation,
 }
 
 /// What makes an object.
 pub struct Made {
-    pub pieces: Vec<Bytes>,
+    pub pieces: Arc<Pieces>,
     pub etag: String,
     pub modified: Seconds,
     pub checksum: Option<Kept>,
     pub parts: Vec<u64>,
+    pub upload: Option<String>,
     /// Those that [`kept_headers`] chose.
     pub headers: HeaderMap,
     pub reservation: Reservation,
@@ -95,35 +105,20 @@ pub struct Made {
 
 impl Object {
     pub fn new(made: Made) -> Self {
-        let Made { mut pieces, etag, modified, checksum, parts, headers, reservation } = made;
-        pieces.retain(|piece| !piece.is_empty());
-        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let Made { pieces, etag, modified, checksum, parts, upload, headers, reservation } = made;
+        let length = pieces.length();
         let mut head = headers;
         head.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         head.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         head.insert(header::ETAG, quoted(&etag));
         head.insert(header::LAST_MODIFIED, HeaderValue::from_str(&http_date(modified)).expect("a date"));
         head.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static("binary/octet-stream"));
-        Self { pieces, length, etag, modified, checksum, parts, head, _reservation: reservation }
+        Self { pieces, length, etag, modified, checksum, parts, upload, head, _reservation: reservation }
     }
 
     /// The headers that a copy takes over.
     pub fn kept_headers(&self) -> HeaderMap {
         kept_headers(&self.head)
-    }
-
-    /// The pieces of `span`, which lies within the object. Nothing is copied.
-    pub fn slice(&self, span: Range<u64>) -> Vec<Bytes> {
-        let mut out = Vec::with_capacity(1);
-        let mut at = 0;
-        for piece in &self.pieces {
-            let (from, to) = (span.start.max(at), span.end.min(at + piece.len() as u64));
-            if from < to {
-                out.push(piece.slice((from - at) as usize..(to - at) as usize));
-            }
-            at += piece.len() as u64;
-        }
-        out
     }
 
     /// The bytes of part `number`, from 1, if there is one. An object that did not come in parts is its own first part.
@@ -156,39 +151,36 @@ pub fn kept_headers(headers: &HeaderMap) -> HeaderMap {
     })
 }
 
-/// What a map of headers holds, in bytes.
+/// What an object or upload pays for its headers, in bytes: those of the map and those that every object has.
 pub fn header_bytes(headers: &HeaderMap) -> u64 {
-    headers.iter().map(|(name, value)| (name.as_str().len() + value.len()) as u64).sum()
+    let texts: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    texts as u64 + (headers.len() as u64 + HEAD_HEADERS) * HEADER_BYTES
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
+    use bytes::Bytes;
 
-    use super::super::memory::{Memory, paid};
+    use super::super::memory::Memory;
     use super::*;
 
     #[test]
-    fn slices_cross_pieces_and_copy_nothing() {
+    fn parts_are_found_by_their_numbers() {
         let memory = Memory::new(1 << 20, None);
-        let piece = |data: &[u8]| paid(BytesMut::from(data), memory.take(data.len() as u64).expect("fits"));
-        let object = Object::new(Made {
-            pieces: vec![piece(b"abc"), piece(b""), piece(b"defgh")],
+        let made = |parts: Vec<u64>| Made {
+            pieces: Pieces::of(Bytes::from_static(b"abcdefgh")),
             etag: "e".into(),
             modified: 0,
             checksum: None,
-            parts: vec![3, 0, 5],
+            parts,
+            upload: None,
             headers: HeaderMap::new(),
             reservation: memory.take(0).expect("fits"),
-        });
-        let text = |span: Range<u64>| object.slice(span).concat();
-        for (start, end) in [(0, 8), (0, 3), (3, 8), (2, 4), (7, 8), (4, 4)] {
-            assert_eq!(text(start..end), b"abcdefgh"[start as usize..end as usize], "{start}..{end}");
-        }
-        assert_eq!(object.slice(3..8)[0].as_ptr(), object.pieces[1].as_ptr());
+        };
+        let object = Object::new(made(vec![3, 0, 5]));
         assert_eq!([1, 2, 3, 4, 0].map(|n| object.part(n)), [Some(0..3), Some(3..3), Some(3..8), None, None]);
-        drop(object);
-        assert_eq!(memory.used(), 0);
+        let object = Object::new(made(Vec::new()));
+        assert_eq!([1, 2].map(|n| object.part(n)), [Some(0..8), None]);
     }
 
     #[test]
@@ -200,5 +192,15 @@ mod tests {
         headers.insert("x-amz-acl", HeaderValue::from_static("private"));
         let kept = kept_headers(&headers);
         assert_eq!((kept.len(), kept["x-amz-meta-m"].as_bytes()), (1, &b"a,b"[..]));
+    }
+
+    #[test]
+    fn a_header_pays_for_more_than_its_text() {
+        let of = |count: usize| {
+            let pair = |i| (HeaderName::try_from(format!("x-amz-meta-{i:02}")).expect("a name"), HeaderValue::from_static("v"));
+            header_bytes(&(0..count).map(pair).collect())
+        };
+        assert_eq!(of(90) - of(0), 90 * (13 + 1 + HEADER_BYTES));
+        assert!(of(0) > 0, "every object has some");
     }
 }

@@ -4,7 +4,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -65,7 +65,9 @@ pub async fn receive(headers: &HeaderMap, mut body: Body, memory: &Memory, defau
     }
     let content_md5 = content_md5(headers)?;
     let reservation = memory.take(length)?;
-    let mut data = BytesMut::with_capacity(length as usize);
+    // The bound of the store may be more than the machine has.
+    let mut data = Vec::new();
+    data.try_reserve_exact(length as usize).map_err(|_| memory.none_left(length))?;
     let mut md5 = Checksum::new(Algorithm::Md5);
     let mut checksum = Checksum::new(algorithm);
     let mut take = |piece: &[u8]| {

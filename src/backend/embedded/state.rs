@@ -10,7 +10,7 @@ use super::date::Seconds;
 use super::fault::{Done, Fault};
 use super::listing::Key;
 use super::object::{Coverage, Object};
-use super::receive::Received;
+use super::pieces::Pieces;
 use crate::budget::Reservation;
 use crate::checksum::Algorithm;
 
@@ -24,10 +24,13 @@ pub struct State {
 pub struct Bucket {
     pub created: Seconds,
     pub objects: BTreeMap<Key, Arc<Object>>,
-    /// By key and id, see [`upload_key`].
-    pub uploads: BTreeMap<Key, Arc<Upload>>,
+    /// By key, and those of one key by id. No key is without any.
+    pub uploads: BTreeMap<Key, Uploads>,
     _reservation: Reservation,
 }
+
+/// The uploads of one key by id, which is the order in which they began.
+pub type Uploads = BTreeMap<String, Arc<Upload>>;
 
 /// An upload in parts that is not complete.
 pub struct Upload {
@@ -44,23 +47,25 @@ pub struct Upload {
     pub _reservation: Reservation,
 }
 
-/// A part that is here.
+/// A part that is here. Its pieces pay for it.
 #[derive(Debug)]
 pub struct Part {
-    pub received: Received,
+    pub pieces: Arc<Pieces>,
+    pub md5: Vec<u8>,
+    pub algorithm: Algorithm,
+    /// Base64.
+    pub checksum: String,
     pub modified: Seconds,
-    /// Pays for a part whose data is another's.
-    pub _reservation: Option<Reservation>,
 }
 
 impl Part {
     /// Without quotes.
     pub fn etag(&self) -> String {
-        hex(&self.received.md5)
+        hex(&self.md5)
     }
 
     pub fn size(&self) -> u64 {
-        self.received.data.len() as u64
+        self.pieces.length()
     }
 }
 
@@ -74,7 +79,21 @@ impl Bucket {
     }
 
     pub fn upload(&self, key: &[u8], id: &str) -> Done<&Arc<Upload>> {
-        self.uploads.get(&*upload_key(key, id)).ok_or_else(Fault::no_upload)
+        self.uploads.get(key).and_then(|uploads| uploads.get(id)).ok_or_else(Fault::no_upload)
+    }
+
+    pub fn insert_upload(&mut self, upload: Upload) {
+        let uploads = self.uploads.entry(Arc::clone(&upload.key)).or_default();
+        uploads.insert(upload.id.clone(), Arc::new(upload));
+    }
+
+    pub fn remove_upload(&mut self, key: &[u8], id: &str) -> Option<Arc<Upload>> {
+        let uploads = self.uploads.get_mut(key)?;
+        let gone = uploads.remove(id);
+        if uploads.is_empty() {
+            self.uploads.remove(key);
+        }
+        gone
     }
 }
 
@@ -86,11 +105,6 @@ impl State {
     pub fn bucket_mut(&mut self, name: &str) -> Done<&mut Bucket> {
         self.buckets.get_mut(name).ok_or_else(Fault::no_bucket)
     }
-}
-
-/// Where an upload stands among the others: by its key, and among those of one key by its id.
-pub fn upload_key(key: &[u8], id: &str) -> Key {
-    [key, b"\0", id.as_bytes()].concat().into()
 }
 
 /// Lower-case hex digits.

@@ -8,6 +8,7 @@ use super::condition::may_write;
 use super::fault::{Done, Fault};
 use super::listing::Key;
 use super::object::{Coverage, Kept, META, META_BYTES_MAX, Made, Object, header_bytes, kept_headers, quoted};
+use super::pieces::Pieces;
 use super::receive::{Trouble, document, receive};
 use super::state::hex;
 use super::{Call, EmbeddedStore, empty, xml};
@@ -19,6 +20,9 @@ const DELETES_MAX: usize = 1000;
 
 /// Headers that would change what is stored, and that the store does not have. Passed over they would be promises broken.
 const UNKNOWN: &[&str] = &[
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-grant-full-control",
     "x-amz-grant-read",
     "x-amz-grant-read-acp",
@@ -28,8 +32,10 @@ const UNKNOWN: &[&str] = &[
     "x-amz-object-lock-retain-until-date",
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
     "x-amz-tagging",
     "x-amz-write-offset-bytes",
 ];
@@ -38,8 +44,11 @@ const UNKNOWN: &[&str] = &[
 const DELETE_UNKNOWN: &[&str] = &["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
 /// Headers of which only a value that changes nothing is taken.
-const ONLY: &[(&str, &[&str])] =
-    &[("x-amz-acl", &["private", "bucket-owner-full-control"]), ("x-amz-storage-class", &["STANDARD"])];
+const ONLY: &[(&str, &[&str])] = &[
+    ("x-amz-acl", &["private", "bucket-owner-full-control"]),
+    ("x-amz-server-side-encryption-bucket-key-enabled", &["false"]),
+    ("x-amz-storage-class", &["STANDARD"]),
+];
 
 /// Refuses what would be passed over silently, by name, and too much metadata.
 pub fn check_write(headers: &HeaderMap) -> Done<()> {
@@ -69,11 +78,12 @@ impl EmbeddedStore {
         let reservation = self.memory.take(call.key.len() as u64 + header_bytes(&headers))?;
         let kept = Kept { algorithm: received.algorithm, coverage: Coverage::FullObject, value: received.checksum };
         let object = Object::new(Made {
-            pieces: vec![received.data],
+            pieces: Pieces::of(received.data),
             etag: hex(&received.md5),
             modified: self.seconds(),
             checksum: Some(kept.clone()),
             parts: Vec::new(),
+            upload: None,
             headers,
             reservation,
         });
@@ -122,11 +132,15 @@ impl EmbeddedStore {
             let message = format!("The document must name 1 to {DELETES_MAX} objects.");
             return Err(Fault::new("MalformedXML", message).into());
         }
+        // Nothing is deleted by a document that is not right to its end.
+        let key = |object: &xml::Node| object.text_of("Key").is_some_and(|key| !key.is_empty());
+        if !objects.iter().all(|object| key(object)) {
+            return Err(Fault::new("MalformedXML", "An Object has no Key.").into());
+        }
         let quiet = list.text_of("Quiet").is_some_and(|quiet| quiet.trim().eq_ignore_ascii_case("true"));
         let mut out = xml::Document::new("DeleteResult");
         for object in objects {
-            let key = object.text_of("Key").filter(|key| !key.is_empty());
-            let key = key.ok_or_else(|| Fault::new("MalformedXML", "An Object has no Key."))?;
+            let key = object.text_of("Key").unwrap_or_default();
             let condition = object.text_of("ETag");
             match self.delete_one(call, key, object.text_of("VersionId"), condition) {
                 Ok(()) if quiet => {}

@@ -10,6 +10,12 @@ use crate::error::xml::element;
 /// How deep a request's document may nest; S3's have three levels.
 const DEPTH_MAX: usize = 8;
 
+/// Most elements of a request's document; 10,000 parts with a checksum each have 40,001.
+pub const ELEMENTS_MAX: u64 = 100_000;
+
+/// Fewest bytes of an element: `<a/>`.
+pub const ELEMENT_TEXT_BYTES_MIN: u64 = 4;
+
 /// An answer in the making.
 pub struct Document {
     out: String,
@@ -93,13 +99,16 @@ pub fn parse(bytes: &[u8], root: &str) -> Done<Node> {
     reader.config_mut().expand_empty_elements = true;
     // The first stands for the document itself.
     let mut open = vec![Node::default()];
+    let mut elements = 0;
     loop {
         let event = reader.read_event().map_err(|_| malformed("is not well-formed"))?;
         let depth = open.len();
         let top = open.last_mut().expect("the document itself is never closed");
         match event {
             Event::Start(_) if depth > DEPTH_MAX => return Err(malformed("nests too deep")),
+            Event::Start(_) if elements == ELEMENTS_MAX => return Err(malformed("has too many elements")),
             Event::Start(start) => {
+                elements += 1;
                 let name = start.local_name().as_ref().to_owned();
                 open.push(Node { name, ..Node::default() });
             }
@@ -156,5 +165,8 @@ mod tests {
             assert_eq!(parse(text.as_bytes(), "Root").expect_err(text).code, "MalformedXML", "{text}");
         }
         assert!(parse(b"<Root>\xff</Root>", "Root").is_err());
+        let many = |count: u64| parse(format!("<Root>{}</Root>", "<a/>".repeat(count as usize)).as_bytes(), "Root");
+        assert_eq!(many(ELEMENTS_MAX - 1).expect("just so many").children.len() as u64, ELEMENTS_MAX - 1);
+        assert_eq!(many(ELEMENTS_MAX).expect_err("one too many").code, "MalformedXML");
     }
 }

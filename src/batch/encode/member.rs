@@ -1,5 +1,7 @@
 //! Names of archive members: which name an entry's member has, why a name cannot be one, and an `Id` that could. Pure. Invariant:
-//! a name without a [`Member::fault`] leads to a file of its own below the folder in which the archive is unpacked.
+//! a name without a [`Member::fault`] leads to a file below the folder in which the archive is unpacked. Names that are different
+//! lead to different files, but not always to files that can be there together: of the keys `a` and `a/b` the first is a file
+//! where the second needs a folder. An archive holds both, as a bucket does; who unpacks it gets one of them.
 
 use std::borrow::Cow;
 
@@ -70,7 +72,7 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Why a name does not lead to a file of its own below a folder, in words that go on after "because it".
+/// Why a name does not lead to a file below a folder, in words that go on after "because it".
 pub fn fault_of(name: &str) -> Option<&'static str> {
     if name.contains('\0') {
         Some("holds a NUL")

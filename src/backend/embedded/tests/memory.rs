@@ -1,5 +1,7 @@
 //! The bound on memory: whatever is done and undone, all of it comes back, and nobody gets more than there is.
 
+use std::collections::BTreeMap;
+
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -141,7 +143,15 @@ async fn run(steps: &[Step]) {
     for key in 0..4 {
         ask(&store, "DELETE", &format!("/bucket/{key}"), &[], b"").await;
     }
-    let uploads: Vec<Key> = store.state().bucket("bucket").expect("there").uploads.values().map(|u| Arc::clone(&u.key)).collect();
+    let uploads: Vec<Key> = store
+        .state()
+        .bucket("bucket")
+        .expect("there")
+        .uploads
+        .values()
+        .flat_map(BTreeMap::values)
+        .map(|u| Arc::clone(&u.key))
+        .collect();
     let ids = get(&store, "/bucket?uploads", &[]).await.texts("UploadId");
     for (key, id) in uploads.iter().zip(&ids) {
         let key = String::from_utf8(key.to_vec()).expect("text");

@@ -1,5 +1,7 @@
 //! Uploads in parts: from the first part to the object, and everything that must not become one.
 
+use super::super::object::{Made, Object};
+use super::super::pieces::Pieces;
 use super::*;
 
 const PART: usize = 5 << 20;
@@ -7,6 +9,10 @@ const PART: usize = 5 << 20;
 async fn begin(store: &EmbeddedStore, headers: &[(&'static str, &str)]) -> String {
     let answer = ask(store, "POST", "/bucket/big?uploads", headers, b"").await;
     answer.texts("UploadId").remove(0)
+}
+
+async fn begin_at(store: &EmbeddedStore, key: &str) -> String {
+    ask(store, "POST", &format!("/bucket/{key}?uploads"), &[], b"").await.texts("UploadId").remove(0)
 }
 
 async fn part(store: &EmbeddedStore, id: &str, number: u16, body: &[u8]) -> String {
@@ -48,8 +54,94 @@ async fn parts_become_one_object() {
     let answer = get(&store, "/bucket/big?partNumber=2", &[]).await;
     assert_eq!((answer.status, answer.body.as_ref(), answer.header("x-amz-mp-parts-count")), (206, &last[..], "2"));
     assert_eq!(get(&store, "/bucket/big?partNumber=3", &[]).await.code(), "InvalidPartNumber");
-    assert_eq!(complete(&store, &id, &[(1, &one)], &[]).await.code(), "NoSuchUpload");
     assert!(get(&store, "/bucket?uploads", &[]).await.texts("UploadId").is_empty());
+}
+
+#[tokio::test]
+async fn who_completes_once_more_gets_the_same_answer() {
+    let store = store().await;
+    let id = begin(&store, &[]).await;
+    let (one, two) = (part(&store, &id, 1, &vec![1; PART]).await, part(&store, &id, 2, b"end").await);
+    let parts = [(1, one.as_str()), (2, two.as_str())];
+    let done = complete(&store, &id, &parts, &[("if-none-match", "*")]).await;
+    let again = complete(&store, &id, &parts, &[("if-none-match", "*")]).await;
+    assert_eq!((done.status, again.status, &done.body), (200, 200, &again.body));
+    assert_eq!(complete(&store, &id, &parts[..1], &[]).await.code(), "NoSuchUpload", "other parts");
+    assert_eq!(complete(&store, "other", &parts, &[]).await.code(), "NoSuchUpload", "another upload");
+    assert_eq!(complete(&store, "", &parts, &[]).await.code(), "NoSuchUpload");
+    put(&store, "/bucket/big", b"x").await;
+    assert_eq!(complete(&store, &id, &parts, &[]).await.code(), "NoSuchUpload", "its object is gone");
+    assert_eq!(get(&store, "/bucket/big", &[]).await.body, "x");
+}
+
+#[tokio::test]
+async fn an_empty_part_is_empty() {
+    let store = store().await;
+    let id = begin(&store, &[]).await;
+    let (one, two) = (part(&store, &id, 1, &vec![1; PART]).await, part(&store, &id, 2, b"").await);
+    assert_eq!(complete(&store, &id, &[(1, &one), (2, &two)], &[]).await.status, 200);
+    for method in ["GET", "HEAD"] {
+        let answer = ask(&store, method, "/bucket/big?partNumber=2", &[], b"").await;
+        assert_eq!((answer.status, answer.body.len(), answer.header("content-length")), (206, 0, "0"), "{method}");
+        assert_eq!((answer.header("content-range"), answer.header("x-amz-mp-parts-count")), ("", "2"));
+    }
+    let answer = get(&store, "/bucket/big?partNumber=1", &[]).await;
+    assert_eq!((answer.status, answer.body.len()), (206, PART));
+    put(&store, "/bucket/none", b"").await;
+    let answer = get(&store, "/bucket/none?partNumber=1", &[]).await;
+    assert_eq!((answer.status, answer.header("content-length")), (200, "0"), "all of nothing");
+}
+
+#[tokio::test]
+async fn copies_share_bytes_and_lists_however_many_pieces_there_are() {
+    let store = store().await;
+    let id = begin(&store, &[]).await;
+    let (one, two) = (part(&store, &id, 1, &vec![1; PART]).await, part(&store, &id, 2, &[2; 1000]).await);
+    assert_eq!(complete(&store, &id, &[(1, &one), (2, &two)], &[]).await.status, 200);
+    let whole = get(&store, "/bucket/big", &[]).await.body;
+    let before = store.memory.used();
+    let source = ("x-amz-copy-source", "bucket/big");
+    assert_eq!(ask(&store, "PUT", "/bucket/copy", &[source], b"").await.status, 200);
+    let id = begin(&store, &[]).await;
+    let uri = |number: u16| format!("/bucket/big?uploadId={id}&partNumber={number}");
+    let one = ask(&store, "PUT", &uri(1), &[source], b"").await.texts("ETag").remove(0);
+    let range = format!("bytes={}-{}", PART - 2, PART + 1);
+    let two = ask(&store, "PUT", &uri(2), &[source, ("x-amz-copy-source-range", &range)], b"").await.texts("ETag").remove(0);
+    assert_eq!(two, "\"dc77fc3afe223760b5e4d2dd17a70e52\"");
+    assert_eq!(complete(&store, &id, &[(1, &one), (2, &two)], &[]).await.status, 200);
+    assert!(store.memory.used() - before < 20_000, "{}", store.memory.used() - before);
+    assert_eq!(get(&store, "/bucket/copy", &[]).await.body, whole);
+    assert_eq!(get(&store, "/bucket/big", &[]).await.body, [&whole[..], &[1, 1, 2, 2]].concat());
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_one_copy_is_refused_before_anything_is_done() {
+    let store = store().await;
+    let id = begin(&store, &[]).await;
+    // 6 GiB that are one MiB.
+    let piece = Pieces::of(Bytes::from_static(&[0; 1 << 20]));
+    let huge = Made {
+        pieces: Pieces::joined(&vec![piece; 6 << 10], &store.memory).expect("fits"),
+        etag: "e-6144".into(),
+        modified: 0,
+        checksum: None,
+        parts: vec![1 << 20; 6 << 10],
+        upload: None,
+        headers: HeaderMap::new(),
+        reservation: store.memory.take(0).expect("fits"),
+    };
+    let at = Key::from(&b"huge"[..]);
+    store.state_mut().bucket_mut("bucket").expect("there").objects.insert(at, Arc::new(Object::new(huge)));
+    let before = store.memory.used();
+    let source = ("x-amz-copy-source", "bucket/huge");
+    let part = ask(&store, "PUT", &format!("/bucket/big?uploadId={id}&partNumber=1"), &[source], b"").await;
+    assert_eq!((part.status, part.code().as_str()), (400, "EntityTooLarge"));
+    assert_eq!(ask(&store, "PUT", "/bucket/copy", &[source], b"").await.code(), "InvalidRequest");
+    assert_eq!(store.memory.used(), before);
+    let head = ask(&store, "HEAD", "/bucket/huge", &[], b"").await;
+    assert_eq!(head.header("content-length"), (6u64 << 30).to_string());
+    let end = get(&store, "/bucket/huge", &[("range", "bytes=-5")]).await;
+    assert_eq!((end.status, end.body.len()), (206, 5));
 }
 
 #[tokio::test]
@@ -100,7 +192,7 @@ async fn uploads_are_listed_in_order_and_page_by_page() {
     let store = store().await;
     let mut ids = Vec::new();
     for key in ["b", "a/1", "a/1", "a/2"] {
-        ids.push(ask(&store, "POST", &format!("/bucket/{key}?uploads"), &[], b"").await.texts("UploadId").remove(0));
+        ids.push(begin_at(&store, key).await);
     }
     let (mut seen, mut at) = (Vec::new(), String::new());
     loop {
@@ -116,6 +208,31 @@ async fn uploads_are_listed_in_order_and_page_by_page() {
     assert_eq!(get(&store, "/bucket?uploads&key-marker=a/1", &[]).await.texts("Key"), ["a/2", "b"]);
     let folded = get(&store, "/bucket?uploads&delimiter=/", &[]).await;
     assert_eq!((folded.texts("Key"), folded.texts("CommonPrefixes")), (vec!["b".into()], vec!["<Prefix>a/</Prefix>".into()]));
+}
+
+#[tokio::test]
+async fn uploads_are_grouped_and_paged_by_their_keys_alone() {
+    let store = store().await;
+    for key in ["a/", "a/1", "b"] {
+        begin_at(&store, key).await;
+    }
+    let first = begin_at(&store, "a%00").await;
+    for delimiter in "0123456789abcdef".chars().filter(|c| !"ab1".contains(*c)) {
+        let page = get(&store, &format!("/bucket?uploads&delimiter={delimiter}"), &[]).await;
+        assert_eq!((page.texts("Key").len(), page.texts("CommonPrefixes").len()), (4, 0), "{delimiter}");
+    }
+    let keys = async |query: &str| get(&store, &format!("/bucket?uploads&encoding-type=url&{query}"), &[]).await.texts("Key");
+    assert_eq!(keys("").await, ["a%00", "a/", "a/1", "b"]);
+    assert_eq!(keys("key-marker=a/&prefix=a/&delimiter=/").await, ["a/1"]);
+    assert_eq!(keys("key-marker=a/&delimiter=/").await, ["b"], "all that a common prefix stands for");
+    assert_eq!(keys("key-marker=a%00&upload-id-marker=0").await, ["a%00", "a/", "a/1", "b"]);
+    assert_eq!(keys(&format!("key-marker=a%00&upload-id-marker={first}")).await, ["a/", "a/1", "b"]);
+    assert_eq!(keys("key-marker=a%00&upload-id-marker=0&prefix=b").await, ["b"]);
+    let second = begin_at(&store, "a%00").await;
+    assert_eq!(keys(&format!("key-marker=a%00&upload-id-marker={first}&max-uploads=1")).await, ["a%00"]);
+    assert_eq!(keys(&format!("key-marker=a%00&upload-id-marker={second}&max-uploads=1")).await, ["a/"]);
+    let other = ask(&store, "DELETE", &format!("/bucket/a?uploadId=%00{first}"), &[], b"").await;
+    assert_eq!(other.code(), "NoSuchUpload", "an id is of one key");
 }
 
 #[tokio::test]

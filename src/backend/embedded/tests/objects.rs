@@ -68,6 +68,11 @@ async fn ranges_are_those_of_the_rfc() {
         ("bytes=-40", 206, "0123456789", "bytes 0-9/10"),
         ("bytes=8-99", 206, "89", "bytes 8-9/10"),
         ("bytes=10-", 416, "", "bytes */10"),
+        ("bytes=5-18446744073709551615", 206, "56789", "bytes 5-9/10"),
+        ("bytes=5-99999999999999999999999", 206, "56789", "bytes 5-9/10"),
+        ("bytes=-18446744073709551615", 206, "0123456789", "bytes 0-9/10"),
+        ("bytes=18446744073709551615-", 416, "", "bytes */10"),
+        ("bytes=99999999999999999999999-", 416, "", "bytes */10"),
         ("bytes=-0", 416, "", "bytes */10"),
         ("bytes=5-2", 200, "0123456789", ""),
         ("bytes=0-1,3-4", 200, "0123456789", ""),
@@ -163,10 +168,82 @@ async fn what_is_not_done_is_refused_by_its_name() {
         assert_eq!((answer.status, answer.code().as_str()), (501, "NotImplemented"), "{name}");
         assert!(String::from_utf8_lossy(&answer.body).contains(name), "{name}");
     }
+    let id = ask(&store, "POST", "/bucket/n?uploads", &[], b"").await.texts("UploadId").remove(0);
+    let part = format!("/bucket/n?uploadId={id}&partNumber=1");
+    let (source, key) = (("x-amz-copy-source", "bucket/k"), "x-amz-server-side-encryption-customer-key-md5");
+    let source_key = "x-amz-copy-source-server-side-encryption-customer-algorithm";
+    for (uri, headers) in [
+        (part.as_str(), vec![(key, "AAAA")]),
+        (&part, vec![source, (key, "AAAA")]),
+        (&part, vec![source, (source_key, "AES256")]),
+        ("/bucket/n", vec![source, (source_key, "AES256")]),
+    ] {
+        let answer = ask(&store, "PUT", uri, &headers, b"x").await;
+        assert_eq!((answer.status, answer.code().as_str()), (501, "NotImplemented"), "{uri} {headers:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains(headers.last().expect("one").0), "{uri} {headers:?}");
+    }
+    assert_eq!(get(&store, &format!("/bucket/n?uploadId={id}"), &[]).await.texts("Part").len(), 0);
+    assert_eq!(get(&store, "/bucket/k", &[(key, "AAAA")]).await.code(), "InvalidRequest");
     assert_eq!(get(&store, "/bucket/k", &[]).await.body, "x", "a refused delete of its tags leaves the object");
     assert_eq!(get(&store, "/bucket/n", &[]).await.status, 404);
     assert_eq!(get(&store, "/nowhere?acl", &[]).await.code(), "NoSuchBucket");
     assert_eq!(ask(&store, "POST", "/bucket/k", &[], b"").await.code(), "MethodNotAllowed");
+}
+
+#[tokio::test]
+async fn who_means_the_bucket_of_somebody_else_is_refused() {
+    let store = store().await;
+    put(&store, "/bucket/k", b"x").await;
+    let (other, ours) = (("x-amz-expected-bucket-owner", "111122223333"), ("x-amz-expected-bucket-owner", "batchgate"));
+    for (method, uri) in [
+        ("GET", "/bucket/k"),
+        ("PUT", "/bucket/k"),
+        ("DELETE", "/bucket/k"),
+        ("GET", "/bucket?list-type=2"),
+        ("POST", "/bucket/k?uploads"),
+        ("DELETE", "/bucket"),
+    ] {
+        let answer = ask(&store, method, uri, &[other], b"y").await;
+        assert_eq!((answer.status, answer.code().as_str()), (403, "AccessDenied"), "{method} {uri}");
+    }
+    assert_eq!(get(&store, "/bucket/k", &[ours]).await.body, "x");
+    assert_eq!(get(&store, "/nowhere/k", &[other]).await.code(), "NoSuchBucket");
+    let copy = [("x-amz-copy-source", "bucket/k"), ("x-amz-source-expected-bucket-owner", "111122223333")];
+    assert_eq!(ask(&store, "PUT", "/bucket/c", &copy, b"").await.code(), "AccessDenied");
+    let read = ReadAsk {
+        bucket: "bucket".into(),
+        key: ObjectKey::new("k").expect("valid"),
+        version: None,
+        range: None,
+        if_match: None,
+        if_none_match: None,
+        headers: Arc::new([other].map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).into_iter().collect()),
+    };
+    assert_eq!(whole(store.read(&read).await.expect("an answer")).await.code(), "AccessDenied");
+}
+
+#[tokio::test]
+async fn buckets_are_listed_page_by_page() {
+    let store = store().await;
+    for name in ["abc", "other", "zzz"] {
+        put(&store, &format!("/{name}"), b"").await;
+    }
+    let (mut seen, mut at) = (Vec::new(), String::new());
+    loop {
+        let page = get(&store, &format!("/?max-buckets=1{at}"), &[]).await;
+        assert_eq!(page.texts("Name").len(), 1);
+        seen.extend(page.texts("Name"));
+        let Some(token) = page.texts("ContinuationToken").pop() else { break };
+        at = format!("&continuation-token={token}");
+    }
+    assert_eq!(seen, ["abc", "bucket", "other", "zzz"]);
+    let some = get(&store, "/?prefix=b", &[]).await;
+    assert_eq!((some.texts("Name"), some.texts("Prefix")), (vec!["bucket".into()], vec!["b".into()]));
+    assert!(get(&store, "/?bucket-region=eu-west-1", &[]).await.texts("Name").is_empty());
+    assert_eq!(get(&store, "/?bucket-region=us-east-1", &[]).await.texts("Name").len(), 4);
+    for query in ["max-buckets=0", "max-buckets=10001", "max-buckets=x", "continuation-token=%3F", "continuation-token="] {
+        assert_eq!(get(&store, &format!("/?{query}"), &[]).await.code(), "InvalidArgument", "{query}");
+    }
 }
 
 #[tokio::test]
@@ -231,6 +308,9 @@ async fn many_are_deleted_at_once_and_each_is_told_of() {
                     <Object><Key>b</Key><VersionId>v1</VersionId></Object></Delete>";
     let answer = ask(&store, "POST", "/bucket?delete", &[], document.as_bytes()).await;
     assert_eq!(answer.texts("Deleted"), ["<Key>a</Key>", "<Key>never</Key>"]);
+    let late = b"<Delete><Object><Key>b</Key></Object><Object><VersionId>v1</VersionId></Object></Delete>";
+    assert_eq!(ask(&store, "POST", "/bucket?delete", &[], late).await.code(), "MalformedXML");
+    assert_eq!(get(&store, "/bucket/b", &[]).await.body, "x", "a mistake further down deletes nothing");
     assert_eq!((answer.texts("Code"), answer.texts("VersionId")), (vec!["NoSuchVersion".into()], vec!["v1".into()]));
     let quiet = b"<Delete><Quiet>true</Quiet><Object><Key>b</Key></Object></Delete>";
     assert!(ask(&store, "POST", "/bucket?delete", &[], quiet).await.texts("Deleted").is_empty());
