@@ -17,7 +17,7 @@ use super::error::{ClientError, Refusal, chain};
 use super::reader::{Event, Owed, Reader, Unfinished};
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
-use crate::backend::s3::{S3Store, connect, object_path};
+use crate::backend::s3::{S3Store, connect, is_about_our_signature, object_path};
 use crate::backend::{Body, Forward, collect, empty_body, full_body};
 use crate::config::Addressing;
 use crate::telemetry::Metrics;
@@ -203,9 +203,10 @@ impl Endpoint {
             return Ok(serde_json::from_slice::<Capabilities>(&body).ok().filter(|c| status == StatusCode::OK && c.version == 1));
         }
         let refusal = self.refusal(answer).await;
-        let about_us = matches!(refusal.code.as_str(), "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "RequestTimeTooSkewed");
+        // The contract names three codes of a signature that is refused; the others are of the same kind: a key that ended, a
+        // region that is another. GETs would be refused likewise, so they would only hide why.
         let has_none = refusal.code == "AccessDenied" || matches!(refusal.status, 400 | 404 | 405 | 501);
-        if has_none && !about_us { Ok(None) } else { Err(ClientError::Refused(refusal)) }
+        if has_none && !is_about_our_signature(&refusal.code) { Ok(None) } else { Err(ClientError::Refused(refusal)) }
     }
 
     /// One BatchGet. The answer is read through [`Answer::next`].

@@ -399,6 +399,10 @@ async fn which_answers_to_the_probe_mean_gets_and_which_are_errors() {
         (403, "InvalidAccessKeyId", ""),
         (403, "SignatureDoesNotMatch", ""),
         (403, "RequestTimeTooSkewed", ""),
+        (400, "AuthorizationHeaderMalformed", ""),
+        (400, "ExpiredToken", ""),
+        (400, "InvalidToken", ""),
+        (400, "TokenRefreshRequired", ""),
         (500, "InternalError", ""),
         (307, "TemporaryRedirect", ""),
     ];
