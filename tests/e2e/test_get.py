@@ -252,6 +252,11 @@ def test_a_tar_file_is_one_for_python_and_for_gnu(gateway: Gateway, corpus: dict
     assert tarfile.open(tmp_path / "all.tar").getnames() == keys
 
 
+def test_a_trailing_slash_makes_a_folder_of_any_name(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    assert get(gateway.s3, f"s3://{BUCKET}/train/002", "--out", "x.tar/", cwd=tmp_path).code == 0
+    assert files_of(tmp_path) == {"x.tar/train/002": corpus["train/002"]}
+
+
 def test_standard_output_is_a_tar_stream_or_one_object(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     done = get(gateway.s3, "--from", "-", "--bucket", BUCKET, "--out", "-", cwd=tmp_path, stdin=listed(corpus))
     assert done.code == 0 and done.lines[-1].startswith(f"{len(corpus)} of {len(corpus)} objects")
