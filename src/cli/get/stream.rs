@@ -101,6 +101,9 @@ impl Stream {
     }
 
     fn error(&self, error: &io::Error) -> PlaceError {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return PlaceError::All(format!("{}: whoever read it left before the end", self.shown));
+        }
         PlaceError::All(format!("{} cannot be written: {error}", self.shown))
     }
 
