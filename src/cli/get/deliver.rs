@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::super::aws::no_credentials;
 use super::place::{Place, PlaceError};
 use super::plan::Plan;
 use super::progress::Progress;
@@ -40,6 +41,7 @@ pub(super) async fn deliver(
         match many.next().await {
             Ok(None) => return delivery.place.finish().map_err(PlaceError::into_text),
             Ok(Some(event)) => delivery.take(event)?,
+            Err(ClientError::NoCredentials(why)) => return Err(format!("{url}: {}", no_credentials(&why))),
             Err(error) => return Err(format!("{url}: {error}")),
         }
     }
