@@ -180,6 +180,13 @@ def test_an_entry_that_fails_is_one_line(
     assert (done.totals["delivered"], done.totals["failed"]) == (2, 2)
 
 
+def test_thousands_that_fail_are_a_hundred_lines_and_a_count(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    keys = ["train/001", *(f"no/{i}" for i in range(1500))]
+    done = get(gateway.s3, "--from", "-", "--bucket", BUCKET, "--json", cwd=tmp_path, stdin=listed(keys))
+    assert (done.code, done.totals["failed"], done.totals["delivered"]) == (1, 1500, 1)
+    assert (len(done.lines), done.lines[-1]) == (101, "batchgate: and 1400 more objects that failed")
+
+
 def test_objects_of_several_buckets_have_them_in_their_names(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     done = get(gateway.s3, f"s3://{BUCKET}/train/001", f"s3://{OTHER}/train/001", cwd=tmp_path)
     assert done.code == 0, done.stderr

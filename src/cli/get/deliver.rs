@@ -72,7 +72,7 @@ impl Delivery<'_> {
             }
             Event::Retries { error, wait } => {
                 self.void()?;
-                self.progress.line(&format!("{}: {error}; asking again in {:.1} s", self.url, wait.as_secs_f64()));
+                self.progress.retries(&format!("{}: {error}; asking again in {:.1} s", self.url, wait.as_secs_f64()));
             }
             Event::Begins(head) => self.begin(&head)?,
             Event::Data(octets) => {
