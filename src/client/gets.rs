@@ -13,7 +13,7 @@ use super::endpoint::Endpoint;
 use super::entry::Entry;
 use super::error::ClientError;
 use super::many::{Event, Head, ManyConfig};
-use super::pace::Pace;
+use super::pace::{InVain, Pace};
 use crate::backend::s3::is_about_our_signature;
 
 /// Events that a GET may be ahead of whoever reads them; a piece of a body is at most the connection's read buffer, 32 KiB.
@@ -27,6 +27,9 @@ pub(super) struct Gets {
     /// The first entry that was not asked for yet.
     next: usize,
     under_way: VecDeque<Get>,
+    in_vain: InVain,
+    /// What ends all, once the last event was taken.
+    over: Option<ClientError>,
 }
 
 struct Shared {
@@ -42,10 +45,14 @@ struct Get {
 
 impl Gets {
     pub fn new(endpoint: Arc<Endpoint>, entries: Arc<[Entry]>, config: ManyConfig) -> Self {
-        Self { shared: Arc::new(Shared { endpoint, entries, config }), next: 0, under_way: VecDeque::new() }
+        let shared = Arc::new(Shared { endpoint, entries, config });
+        Self { shared, next: 0, under_way: VecDeque::new(), in_vain: InVain::default(), over: None }
     }
 
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        if let Some(error) = self.over.take() {
+            return Err(error);
+        }
         loop {
             while self.under_way.len() < self.shared.config.gets_max.max(1) && self.next < self.shared.entries.len() {
                 let (to, events) = mpsc::channel(EVENTS_AHEAD_MAX);
@@ -55,7 +62,14 @@ impl Gets {
             }
             let Some(get) = self.under_way.front_mut() else { return Ok(None) };
             match get.events.recv().await {
-                Some(happens) => return happens.map(Some),
+                Some(happens) => {
+                    match &happens {
+                        Ok(Event::Ends) => self.in_vain.progress(),
+                        Ok(Event::Fails { error, .. }) => self.over = self.in_vain.failed(error),
+                        _ => {}
+                    }
+                    return happens.map(Some);
+                }
                 None => drop(self.under_way.pop_front()),
             }
         }
@@ -89,14 +103,11 @@ impl Shared {
         let answer = self.endpoint.get_object(self.config.bucket.as_deref().unwrap_or_default(), entry).await?;
         let (head, mut body) = answer.into_parts();
         let status = head.status.as_u16();
-        let expected = if entry.range.is_some() { 206 } else { 200 };
-        if status != expected && status != 304 {
-            return Err(ClientError::Wrong(format!("its status is {status} where {expected} is due")));
-        }
         let length = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let Some(length) = length.filter(|_| status != 304).or((status == 304).then_some(0)) else {
-            return Err(ClientError::Wrong("it does not say how long it is".into()));
-        };
+        // A 304 may tell how long the object is (RFC 9110, 15.4.5), or nothing.
+        let length = if status == 304 { Some(0) } else { length };
+        let Some(length) = length else { return Err(ClientError::Wrong("it does not say how long it is".into())) };
+        entry.check(status, length, head.headers.get(header::CONTENT_RANGE).map(|said| said.as_bytes()))?;
         // A send fails where nobody listens any more; then the task is about to be ended.
         let begins = Event::Begins(Head::new(index, status, length, head.headers));
         let _ = to.send(Ok(begins)).await;

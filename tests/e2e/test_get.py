@@ -3,6 +3,7 @@
 Every run is a process of its own with an environment of its own, as a shell would start it.
 """
 
+import fcntl
 import hashlib
 import io
 import json
@@ -10,8 +11,10 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import tarfile
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -177,6 +180,13 @@ def test_an_entry_that_fails_is_one_line(
     assert (done.totals["delivered"], done.totals["failed"]) == (2, 2)
 
 
+def test_thousands_that_fail_are_a_hundred_lines_and_a_count(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    keys = ["train/001", *(f"no/{i}" for i in range(1500))]
+    done = get(gateway.s3, "--from", "-", "--bucket", BUCKET, "--json", cwd=tmp_path, stdin=listed(keys))
+    assert (done.code, done.totals["failed"], done.totals["delivered"]) == (1, 1500, 1)
+    assert (len(done.lines), done.lines[-1]) == (101, "batchgate: and 1400 more objects that failed")
+
+
 def test_objects_of_several_buckets_have_them_in_their_names(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     done = get(gateway.s3, f"s3://{BUCKET}/train/001", f"s3://{OTHER}/train/001", cwd=tmp_path)
     assert done.code == 0, done.stderr
@@ -250,6 +260,11 @@ def test_a_tar_file_is_one_for_python_and_for_gnu(gateway: Gateway, corpus: dict
     assert (tmp_path / "all.tar").read_bytes() == before
     assert run("--overwrite").code == 0
     assert tarfile.open(tmp_path / "all.tar").getnames() == keys
+
+
+def test_a_trailing_slash_makes_a_folder_of_any_name(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    assert get(gateway.s3, f"s3://{BUCKET}/train/002", "--out", "x.tar/", cwd=tmp_path).code == 0
+    assert files_of(tmp_path) == {"x.tar/train/002": corpus["train/002"]}
 
 
 def test_standard_output_is_a_tar_stream_or_one_object(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
@@ -333,6 +348,42 @@ def test_an_interruption_leaves_nothing_half_and_can_be_gone_on_from(
     assert files_of(tmp_path / "home" / out) == corpus
 
 
+def test_a_signal_is_seen_while_nobody_reads_the_output(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    argv = [str(BINARY), "get", f"s3://{BUCKET}/large.bin", "--out", "-"]
+    for _ in range(4):
+        reading, writing = os.pipe()
+        child = subprocess.Popen(argv, cwd=tmp_path, env=environment(gateway.s3), stdout=writing, stderr=subprocess.PIPE)
+        os.close(writing)
+        size = fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ)
+        wait_for("a full pipe", lambda reading=reading, size=size: unread(reading) >= size, 10)
+        child.send_signal(signal.SIGINT)
+        _, stderr = child.communicate(timeout=5)
+        os.close(reading)
+        assert (child.returncode, stderr) == (3, b"batchgate: interrupted\n")
+
+
+def unread(pipe: int) -> int:
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def test_a_signal_that_is_ignored_stays_ignored(relay: Relay, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    """As under `nohup`, which has a hangup ignored."""
+    relay.plan = [("hold", 2_500_000)]
+    argv = [str(BINARY), "get", f"s3://{BUCKET}/large.bin"]
+    env = environment(relay.through)
+    child = subprocess.Popen(
+        argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    assert relay.held.wait(10)
+    child.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    child.send_signal(signal.SIGTERM)
+    _, stderr = child.communicate(timeout=5)
+    assert (child.returncode, len(stderr.splitlines())) == (3, 1)
+    assert files_of(tmp_path) == {}
+
+
 def closed_port() -> str:
     return "http://127.0.0.1:1"
 
@@ -348,7 +399,7 @@ def test_what_cannot_be_done_is_one_line(gateway: Gateway, store: Target, corpus
         ("wrong secret", wrong_secret, [uri], "403 SignatureDoesNotMatch"),
         ("unknown key", nobody, [uri], "403 InvalidAccessKeyId"),
         ("wrong secret at the store", store.with_credentials(wrong_secret.credentials), [uri], "403 "),
-        ("no credentials", None, [uri, "--endpoint-url", gateway.s3.endpoint], "no credentials"),
+        ("no credentials", None, [uri, "--endpoint-url", gateway.s3.endpoint], "no credentials: set AWS_ACCESS_KEY_ID and"),
         ("no bucket", gateway.s3, ["s3://no-such-bucket/a", "s3://no-such-bucket/b"], "s3://no-such-bucket: there is no such bucket"),
         ("a file in the way", gateway.s3, [uri, "--out", "file"], "file cannot be written to: "),
         ("a file in the way of the folder", gateway.s3, [uri, "--out", "file/x"], "file/x cannot be written to: "),
@@ -357,7 +408,7 @@ def test_what_cannot_be_done_is_one_line(gateway: Gateway, store: Target, corpus
     ]
     for name, target, args, text in cases:
         done = get(target, *args, cwd=tmp_path)
-        assert (done.code, len(done.lines)) == (3, 1), f"{name}: {done}"
+        assert (done.code, len(done.lines)) == (3, 1) and len(done.stderr) < 250, f"{name}: {done}"
         assert name == "no bucket" or done.stdout == b"", f"{name}: {done}"
         assert done.lines[0].startswith("batchgate: ") and text in done.lines[0], f"{name}: {done}"
     assert files_of(tmp_path) == {"file": b""}
@@ -384,11 +435,22 @@ def test_a_full_disk_and_a_reader_that_leaves(gateway: Gateway, corpus: dict[str
     os.close(reading)
     done = get(gateway.s3, large, "--out", "-", cwd=tmp_path, stdout=writing)
     os.close(writing)
-    assert (done.code, len(done.lines)) == (3, 1) and "Broken pipe" in done.lines[0]
+    assert (done.code, done.lines) == (3, ["batchgate: standard output: whoever read it left before the end"])
+    # Objects that are there are there, whether or not the totals can be said.
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Path("/dev/full").open("wb") as full:
+        for stdout in (full.fileno(), writing):
+            for more in ([], ["--json"]):
+                done = get(gateway.s3, f"s3://{BUCKET}/train/002", "--out", "folder", *more, cwd=tmp_path, stdout=stdout)
+                assert (done.code, done.lines) == (0, []), done
+    os.close(writing)
+    assert (tmp_path / "folder/train/002").read_bytes() == corpus["train/002"]
 
 
 def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "bad").write_text(f's3://{BUCKET}/train/001\n\nkey-without-bucket\n{{"Key": "k", "Sise": 1}}\n')
+    (tmp_path / "odd").write_text('s3://a\x1b[2J/k\n{"Key": "k", "\x9b2J": 1}\n')
     uri = f"s3://{BUCKET}/train/001"
     cases: list[tuple[list[str], list[str]]] = [
         ([], ["nothing to get"]),
@@ -401,15 +463,20 @@ def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes],
         ([uri, "--overwrite"], ["--overwrite"]),
         ([uri, "--endpoint-url", "no url"], ["no url"]),
         ([uri, "--endpoint-url", "http://127.0.0.1:9/path"], ["http://127.0.0.1:9/path"]),
+        ([uri, "--endpoint-url", "http://user:sekret@127.0.0.1:9"], ["no user and no password"]),
+        (["s3://a\x1b[2J/k"], ["s3://a\\u{1b}[2J/k: "]),
+        (["\u202ekey"], ["\\u{202e}key: no S3 URI"]),
+        (["--from", "odd"], ["odd:1: `a\\u{1b}[2J` is no name", "odd:2: unknown field `\\u{9b}"]),
     ]
     for args, texts in cases:
         done = get(gateway.s3, *args, cwd=tmp_path)
         assert (done.code, done.stdout, len(done.lines)) == (2, b"", len(texts)), f"{args}: {done}"
         assert all(text in line for text, line in zip(texts, done.lines, strict=True)), f"{args}: {done}"
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]|sekret", done.stderr), f"{args}: {done}"
     many = get(gateway.s3, "--from", "-", cwd=tmp_path, stdin=b"no-bucket\n" * 50)
     assert (many.code, len(many.lines), many.lines[-1]) == (2, 21, "batchgate: and 30 more")
     assert get(gateway.s3, "--batch", "0", uri, cwd=tmp_path).code == 2
-    assert files_of(tmp_path).keys() == {"bad"}
+    assert files_of(tmp_path).keys() == {"bad", "odd"}
 
 
 def test_endpoint_and_credentials_are_found_as_by_every_aws_tool(
@@ -437,6 +504,11 @@ def test_endpoint_and_credentials_are_found_as_by_every_aws_tool(
     assert get(None, uri, cwd=work, **env, **keys, **both).code == 0
     assert get(None, uri, "--endpoint-url", closed_port(), cwd=work, **env, **keys, **both).code == 3
     assert get(None, uri, cwd=work, **env, AWS_PROFILE="no-such-profile", **both).code == 3
+    # A profile that is named goes before the keys of the environment, and there is no way around one that is missing.
+    others = {"AWS_ACCESS_KEY_ID": "NOBODY", "AWS_SECRET_ACCESS_KEY": "secret"}
+    assert get(None, uri, "--profile", "gate", cwd=work, **env, **others).code == 0
+    missing = get(None, uri, "--profile", "no-such-profile", cwd=work, **env, **keys, **both)
+    assert (missing.code, len(missing.lines)) == (2, 1) and "`no-such-profile`" in missing.lines[0]
 
 
 def test_help_teaches_the_command(tmp_path: Path) -> None:

@@ -9,15 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::place::{Place, PlaceError};
+use super::place::{NAMES_TRIED_MAX, PARTS_IN_THE_WAY, Place, PlaceError};
 use crate::batch::encode::tar::unix_seconds;
 use crate::client::many::Head;
-
-/// Most names that are tried for a file that is not whole; others are of a process that had our id and was killed.
-const NAMES_TRIED_MAX: u32 = 1000;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 const NEW_FILE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::WRONLY);
@@ -51,7 +48,10 @@ impl Folder {
         let shown = path.display().to_string();
         let opened = std::fs::create_dir_all(path).and_then(|()| {
             // The user's own path may well lead through links.
-            Ok(openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?)
+            let root = openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
+            // Better said once now than of every object, and before any is asked for.
+            accessat(&root, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())?;
+            Ok(root)
         });
         let root = Arc::new(opened.map_err(|error| format!("{shown} cannot be written to: {error}"))?);
         Ok(Self { shown, last: (String::new(), Arc::clone(&root)), root, count: 0, open: None })
@@ -100,7 +100,7 @@ impl Folder {
             }
         }
         // Not `EXIST`, which would be a matter of this one file.
-        Err(io::Error::other("files of an earlier run that was killed are in the way (.batchgate-*.part)"))
+        Err(io::Error::other(PARTS_IN_THE_WAY))
     }
 }
 

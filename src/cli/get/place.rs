@@ -6,6 +6,13 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::client::many::Head;
+use crate::client::printable;
+
+/// Most names that are tried for a file that is not whole; others are of a process that had our id and was killed.
+pub(super) const NAMES_TRIED_MAX: u32 = 1000;
+
+/// Where they are all taken.
+pub(super) const PARTS_IN_THE_WAY: &str = "files of earlier runs that were killed are in the way (.*batchgate-*.part)";
 
 /// Takes entries. `begin`, `data` and `end` come in this order for each, and `void` instead of the rest of them.
 pub(super) trait Place: Send {
@@ -45,6 +52,10 @@ impl PlaceError {
     /// What an error of the file `shown` means.
     pub fn of(shown: &str, error: &io::Error) -> Self {
         let of_the_name = [
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::BUSY,
+            Errno::TXTBSY,
             Errno::NOTDIR,
             Errno::ISDIR,
             Errno::LOOP,
@@ -56,21 +67,26 @@ impl PlaceError {
         ];
         let shown = printable(shown);
         match Errno::from_io_error(error) {
-            // Another name may do better: a component too long, a file where a folder is wanted, a link.
+            // Another name may do better: a folder that is not ours to write to, a component too long, a file where a folder is
+            // wanted, a link. Not so where the disk is full or read-only.
             Some(errno) if of_the_name.contains(&errno) => Self::Entry(format!("{shown} cannot be written: {error}")),
             _ => Self::All(format!("{shown} cannot be written: {error}")),
         }
     }
 }
 
-/// A text as it may stand in a terminal: control characters as escapes.
-pub(super) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => out.extend(character.escape_default()),
-            false => out.push(character),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_name_is_no_matter_of_the_others() {
+        let of = |errno: Errno| PlaceError::of("out/a", &errno.into());
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP] {
+            assert!(matches!(of(errno), PlaceError::Entry(_)), "{errno}");
+        }
+        for errno in [Errno::NOSPC, Errno::ROFS, Errno::DQUOT, Errno::FBIG, Errno::IO, Errno::MFILE] {
+            assert!(matches!(of(errno), PlaceError::All(_)), "{errno}");
         }
     }
-    out
 }
