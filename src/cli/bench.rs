@@ -58,6 +58,7 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
     progress.abort();
     let exit = match done {
         Ok(outcome) => {
+        Ok(outcome) if control.stop.is_cancelled() && outcome.measured.iter().all(load::Measured::is_empty) => stopped(),
             let report = Report {
                 endpoint: endpoint.url(),
                 threads: plan.threads,
@@ -73,13 +74,17 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
             out.flush()?;
             exit_of(&outcome.measured)
         }
-        Err(_) if control.stop.is_cancelled() => complain("stopped before anything was measured", EXIT_FAILED),
+        Err(_) if control.stop.is_cancelled() => stopped(),
         Err(unready) => complain(&explain(&unready, plan, &endpoint), EXIT_FAILED),
     };
     Ok(exit)
 }
 
 /// What came of a plan.
+fn stopped() -> u8 {
+    complain("stopped before anything was measured", EXIT_FAILED)
+}
+
 struct Outcome {
     measured: Vec<load::Measured>,
     comparison: Option<load::Comparison>,
@@ -119,6 +124,8 @@ fn exit_of(measured: &[load::Measured]) -> u8 {
     }
 }
 
+    } else if measured.iter().any(|measured| measured.objects() == 0) {
+        complain("nothing was measured; give a longer --duration", EXIT_FAILED)
 /// SIGINT and SIGTERM end the load; what was measured so far is printed.
 fn stop_when_told(control: &Arc<Control>) -> io::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -197,5 +204,33 @@ fn explain(unready: &Unready, plan: &Plan, endpoint: &Endpoint) -> String {
         ),
         Unready::BatchTooLarge(max) => format!("{url} takes no more than {max} entries in a BatchGet; give a smaller --batch"),
         Unready::Stopped => "it was told to stop".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::measured::Sample;
+    use crate::load::{Kind, Measured};
+
+    fn measured(objects: usize, objects_failed: u64) -> Measured {
+        let mut sample = Sample::default();
+        sample.begin(Kind::Batch);
+        sample.took = Some(Duration::from_millis(1));
+        sample.object_times = vec![Duration::from_millis(1); objects];
+        sample.objects_failed = objects_failed;
+        let mut measured = Measured::default();
+        measured.take(&sample);
+        measured
+    }
+
+    #[test]
+    fn all_went_well_only_if_every_side_has_something_and_nothing_failed() {
+        let cut_short = Measured { cut_short: true, ..measured(5, 1) };
+        assert_eq!(exit_of(&[measured(5, 0), measured(5, 0)]), EXIT_OK);
+        assert_eq!(exit_of(&[measured(5, 0), measured(5, 1)]), EXIT_PARTLY);
+        assert_eq!(exit_of(&[measured(5, 1), cut_short]), EXIT_FAILED);
+        assert_eq!(exit_of(&[measured(5, 0), Measured::default()]), EXIT_FAILED);
+        assert!(Measured::default().is_empty() && !measured(0, 1).is_empty());
     }
 }

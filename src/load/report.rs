@@ -59,6 +59,11 @@ impl Report<'_> {
                 Some(speed) => line(&mut text, format_args!("  objects/s            {}", of(speed))),
                 None => line(&mut text, format_args!("  no round was finished with objects on both sides")),
             }
+            match comparison.rounds_without_ratio {
+                0 => {}
+                1 => line(&mut text, format_args!("  1 round is left out: a side got no object in it")),
+                count => line(&mut text, format_args!("  {count} rounds are left out: a side got no object in them")),
+            }
             if let Some(cpu) = &comparison.own_cpu {
                 line(&mut text, format_args!("  client CPU an object {}", of(cpu)));
             }
@@ -119,6 +124,7 @@ impl Report<'_> {
             report["ratio"] = json!({
                 "objects_per_second": comparison.speed.map(spread_json),
                 "client_cpu_per_object": comparison.own_cpu.map(spread_json),
+                "rounds_left_out": comparison.rounds_without_ratio,
             });
         }
         report
@@ -273,6 +279,7 @@ mod tests {
             first: Measured::default(),
             second: Measured::default(),
             speed: Spread::of(vec![2.0, 4.0, 3.0]),
+            rounds_without_ratio: 2,
             own_cpu: None,
         };
         let report = Report {
@@ -296,7 +303,8 @@ mod tests {
         let expected = format!(
             "http://e, bucket b: 1000 objects of 10KiB under p/\n\n{one}\n{one}\n\
              BatchGet of 3 (1 worker) by BatchGet of 3 (1 worker), round by round:\n  \
-             objects/s            3.00 (2.00 to 4.00 in 3 rounds)\n"
+             objects/s            3.00 (2.00 to 4.00 in 3 rounds)\n  \
+             2 rounds are left out: a side got no object in them\n"
         );
         assert_eq!(text, expected);
     }

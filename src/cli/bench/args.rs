@@ -107,8 +107,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(super) threads: Option<usize>,
 
-    /// Measure this mode too, in turns with --mode, and print how many times as fast --mode is: the median of the rounds, the
-    /// lowest and the highest. Duration or requests are those of each mode, divided over the rounds
+    /// Measure this mode too, in turns with --mode (who goes first alternates), and print how many times as fast --mode is: the
+    /// median of the rounds, the lowest and the highest. Duration or requests are those of each mode, divided over the rounds
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Comparison")]
     pub(super) compare: Option<ModeName>,
     /// Workers of the other mode [default: those of --workers]
