@@ -3,6 +3,7 @@
 //! progress on stderr where that is a terminal.
 
 mod args;
+mod list;
 mod plan;
 
 use std::io::{self, Write};
@@ -32,7 +33,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Only those of `out` and of the runtime.
 pub fn run(args: &BenchArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let plan = match plan::plan(args, world.read_file, cores) {
+    let plan = match plan::plan(args, &list::read, cores) {
         Ok(plan) => plan,
         Err(problems) => return Ok(complain(&problems.join("\nbatchgate: "), EXIT_USAGE)),
     };

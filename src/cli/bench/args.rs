@@ -65,7 +65,8 @@ pub struct BenchArgs {
     /// Write the objects first, and the bucket, unless they are there
     #[arg(long, help_heading = "Objects")]
     pub(super) prepare: bool,
-    /// Read these objects instead: a file with one key a line. Of them only the length is known
+    /// Read these objects instead: a list as `batchgate get` takes it, whole objects of --bucket only; `-` is standard input.
+    /// Their bytes are not compared
     #[arg(long, value_name = "FILE", help_heading = "Objects")]
     pub(super) from: Option<PathBuf>,
     /// Compare lengths only, not bytes

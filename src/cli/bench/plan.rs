@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::args::{BenchArgs, ModeName};
+use super::list;
+use crate::config::format_duration;
 use crate::load::{Extent, Job, Keys, Mix, Mode, Pace};
-use crate::types::{BucketName, ObjectKey};
+use crate::types::BucketName;
 
 const PREFIX: &str = "batchgate-bench/";
 const OBJECTS: u64 = 1000;
@@ -64,11 +66,11 @@ impl Plan {
 ///
 /// # Errors
 /// Everything that is wrong with them, a sentence each.
-pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>, cores: usize) -> Result<Plan, Vec<String>> {
+pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<Vec<u8>>, cores: usize) -> Result<Plan, Vec<String>> {
     let mut problems = contradictions(args);
     problems.extend(beyond_limits(args));
-    let keys = keys(args, read_file).unwrap_or_else(|problem| {
-        problems.push(problem);
+    let keys = keys(args, read_file).unwrap_or_else(|wrong| {
+        problems.extend(wrong);
         Keys::Listed(Arc::new([]))
     });
     let entries = args.batch.unwrap_or(BATCH);
@@ -159,7 +161,7 @@ fn beyond_limits(args: &BenchArgs) -> Vec<String> {
     problems
 }
 
-fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Result<Keys, String> {
+fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Keys, Vec<String>> {
     let Some(file) = &args.from else {
         return Ok(Keys::Made {
             prefix: args.prefix.as_deref().unwrap_or(PREFIX).into(),
@@ -167,14 +169,10 @@ fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Re
             size: args.size.unwrap_or(SIZE_BYTES),
         });
     };
-    let text = read_file(file).map_err(|error| format!("--from {} cannot be read: {error}", file.display()))?;
-    // One key a line, byte for byte; empty lines are none.
-    let keys: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    match keys.iter().find(|key| ObjectKey::new(key).is_none()) {
-        Some(_) => Err(format!("--from {} has a line of more than {} bytes", file.display(), ObjectKey::BYTES_MAX)),
-        None if keys.is_empty() => Err(format!("--from {} names no key", file.display())),
-        None => Ok(Keys::Listed(keys)),
-    }
+    let name = file.display().to_string();
+    let text = read_file(file).map_err(|error| vec![format!("--from {name} cannot be read: {error}")])?;
+    let keys = list::keys(&name, &text, args.bucket.as_deref().unwrap_or_default())?;
+    Ok(Keys::Listed(keys.into()))
 }
 
 /// Flags that are given and cannot be meant together.
@@ -242,9 +240,9 @@ mod tests {
         let args =
             Cli::try_parse_from([&["bench"], flags.split_whitespace().collect::<Vec<_>>().as_slice()].concat()).unwrap().args;
         let read_file = |path: &Path| match path.to_str() {
-            Some("keys.txt") => Ok("a\n\nb c\r\n/d\n".to_owned()),
-            Some("empty.txt") => Ok("\n".to_owned()),
-            Some("long.txt") => Ok("k".repeat(1025)),
+            Some("keys.txt") => Ok(b"a\n\nb c\r\n/d\n".to_vec()),
+            Some("empty.txt") => Ok(b"\n".to_vec()),
+            Some("long.txt") => Ok(b"k".repeat(1025)),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         plan(&args, &read_file, 4)
