@@ -95,6 +95,10 @@ async fn load(endpoint: &Arc<Endpoint>, plan: &Plan, control: &Arc<Control>) -> 
     let first = &plan.jobs[0];
     let ready = async {
         if plan.prepare {
+            // Before much is written for nothing.
+            for job in &plan.jobs {
+                load::check_batches(endpoint, job).await?;
+            }
             let prepared = load::prepare(endpoint, &first.bucket, &first.keys, control).await?;
             let _ = writeln!(io::stderr(), "prepared: {} objects written, {} were there", prepared.written, prepared.kept);
         }

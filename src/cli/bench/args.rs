@@ -62,7 +62,8 @@ pub struct BenchArgs {
     /// Bytes of each object, such as 10KiB; at most 256MiB [default: 10KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Objects")]
     pub(super) size: Option<u64>,
-    /// Write the objects first, and the bucket, unless they are there
+    /// Write the objects first, and the bucket, unless they are there. One that is there with another length, or with the MD5
+    /// of other bytes as its ETag, is written anew
     #[arg(long, help_heading = "Objects")]
     pub(super) prepare: bool,
     /// Read these objects instead: a list as `batchgate get` takes it, whole objects of --bucket only; `-` is standard input.
