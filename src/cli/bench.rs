@@ -58,8 +58,8 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
     let done = load(&endpoint, plan, &control).await;
     progress.abort();
     let exit = match done {
-        Ok(outcome) => {
         Ok(outcome) if control.stop.is_cancelled() && outcome.measured.iter().all(load::Measured::is_empty) => stopped(),
+        Ok(outcome) => {
             let report = Report {
                 endpoint: endpoint.url(),
                 threads: plan.threads,
@@ -81,11 +81,11 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
     Ok(exit)
 }
 
-/// What came of a plan.
 fn stopped() -> u8 {
     complain("stopped before anything was measured", EXIT_FAILED)
 }
 
+/// What came of a plan.
 struct Outcome {
     measured: Vec<load::Measured>,
     comparison: Option<load::Comparison>,
@@ -124,13 +124,13 @@ fn exit_of(measured: &[load::Measured]) -> u8 {
         EXIT_FAILED
     } else if measured.iter().any(load::Measured::failed) {
         EXIT_PARTLY
+    } else if measured.iter().any(|measured| measured.objects() == 0) {
+        complain("nothing was measured; give a longer --duration", EXIT_FAILED)
     } else {
         EXIT_OK
     }
 }
 
-    } else if measured.iter().any(|measured| measured.objects() == 0) {
-        complain("nothing was measured; give a longer --duration", EXIT_FAILED)
 /// SIGINT and SIGTERM end the load; what was measured so far is printed.
 fn stop_when_told(control: &Arc<Control>) -> io::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

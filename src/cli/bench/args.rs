@@ -105,7 +105,7 @@ pub struct BenchArgs {
     /// The same load for so long before anything is measured, of each mode; 0s for none [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Load")]
     pub(super) warm_up: Option<Duration>,
-    /// Threads of this process [default: half of the cores, no more than workers]
+    /// Threads of this process, at most 256 [default: half of the cores, no more than workers]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(super) threads: Option<usize>,
 
@@ -119,7 +119,7 @@ pub struct BenchArgs {
     /// Entries of each BatchGet of the other mode [default: those of --batch]
     #[arg(long, value_name = "N", help_heading = "Comparison")]
     pub(super) compare_batch: Option<usize>,
-    /// How often the two take turns [default: 5]
+    /// How often the two take turns, each for at least 10ms of --duration [default: 5]
     #[arg(long, value_name = "N", help_heading = "Comparison")]
     pub(super) rounds: Option<u64>,
 
