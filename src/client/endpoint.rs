@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::entry::{BatchRequest, Entry, OnError, Order};
-use super::error::{ClientError, Refusal, chain};
+use super::error::{ClientError, Refusal, chain, printable};
 use super::reader::{Event, Owed, Reader, Unfinished};
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
-use crate::backend::s3::{S3Store, connect, object_path};
+use crate::backend::s3::{S3Store, connect, is_about_our_signature, object_path};
 use crate::backend::{Body, Forward, collect, empty_body, full_body};
 use crate::config::Addressing;
 use crate::telemetry::Metrics;
@@ -91,19 +91,13 @@ impl Endpoint {
     /// # Errors
     /// In one line for people, where the URL is none or certificates cannot be read.
     pub fn new(config: EndpointConfig, now: WallClock) -> Result<Self, String> {
-        let url: Uri = config.url.parse().map_err(|e| format!("{} is no URL: {e}", config.url))?;
-        let (Some(scheme), Some(authority)) = (url.scheme(), url.authority()) else {
-            return Err(format!("{} is no URL of an endpoint, such as http://127.0.0.1:9000", config.url));
-        };
-        if !matches!(scheme.as_str(), "http" | "https") || !matches!(url.path(), "" | "/") || url.query().is_some() {
-            return Err(format!("{} is no URL of an endpoint: it must be http or https, a host and a port", config.url));
-        }
+        let (scheme, authority) = origin(&config.url)?;
         let https = scheme.as_str() == "https";
         let clients = connect::clients(config.connect_timeout, config.idle_connections_max, https, config.ca_file.as_deref());
         let store = S3Store {
             clients: clients.map_err(|e| chain(e.as_ref()))?,
-            scheme: scheme.clone(),
-            authority: authority.clone(),
+            scheme,
+            authority,
             addressing: config.addressing,
             credentials: config.credentials,
             signer: Signer::new(&config.region),
@@ -203,9 +197,10 @@ impl Endpoint {
             return Ok(serde_json::from_slice::<Capabilities>(&body).ok().filter(|c| status == StatusCode::OK && c.version == 1));
         }
         let refusal = self.refusal(answer).await;
-        let about_us = matches!(refusal.code.as_str(), "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "RequestTimeTooSkewed");
+        // The contract names three codes of a signature that is refused; the others are of the same kind: a key that ended, a
+        // region that is another. GETs would be refused likewise, so they would only hide why.
         let has_none = refusal.code == "AccessDenied" || matches!(refusal.status, 400 | 404 | 405 | 501);
-        if has_none && !about_us { Ok(None) } else { Err(ClientError::Refused(refusal)) }
+        if has_none && !is_about_our_signature(&refusal.code) { Ok(None) } else { Err(ClientError::Refused(refusal)) }
     }
 
     /// One BatchGet. The answer is read through [`Answer::next`].
@@ -300,10 +295,63 @@ fn silence(idle_timeout: Duration) -> ClientError {
     ClientError::Broken(format!("nothing came for {} s", idle_timeout.as_secs_f64()))
 }
 
+/// Scheme and authority of an endpoint's URL. What looks like a password in it is not repeated.
+fn origin(url: &str) -> Result<(Scheme, Authority), String> {
+    if url.contains('@') {
+        return Err(
+            "the URL of an endpoint holds no user and no password (`user:password@`): give the access key as AWS_ACCESS_KEY_ID \
+                    and AWS_SECRET_ACCESS_KEY or in a profile"
+                .into(),
+        );
+    }
+    let shown = printable(url);
+    let parts = url.parse::<Uri>().map_err(|e| format!("{shown} is no URL: {e}"))?.into_parts();
+    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+        return Err(format!("{shown} is no URL of an endpoint, such as http://127.0.0.1:9000"));
+    };
+    let nothing_more = parts.path_and_query.is_none_or(|more| matches!(more.as_str(), "" | "/"));
+    match matches!(scheme.as_str(), "http" | "https") && nothing_more {
+        true => Ok((scheme, authority)),
+        false => Err(format!("{shown} is no URL of an endpoint: it must be http or https, a host and a port")),
+    }
+}
+
 fn header_value(text: &str) -> Result<HeaderValue, ClientError> {
     HeaderValue::from_str(text).map_err(|_| ClientError::Wrong(format!("{text:?} cannot stand in a header")))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_scheme_and_an_authority() {
+        for (url, host) in
+            [("http://127.0.0.1:9000", "127.0.0.1:9000"), ("https://s3.example/", "s3.example"), ("http://[::1]:9", "[::1]:9")]
+        {
+            assert_eq!(origin(url).expect(url).1, host);
+        }
+        for wrong in ["", "no url", "host", "ftp://host", "http://host/path", "http://host?x", "http://", "http://\u{1b}[2J"] {
+            let why = origin(wrong).expect_err(wrong);
+            assert!(why.starts_with(&printable(wrong)) && !why.contains('\u{1b}'), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_refused_and_not_repeated() {
+        for url in [
+            "http://user:sekret@host",
+            "https://sekret@host:9/",
+            "user:sekret@host",
+            "http://user:sekret@ho st",
+            "ftp://a:sekret@h/p?q",
+        ] {
+            let why = origin(url).expect_err(url);
+            assert!(!why.contains("sekret") && why.contains("AWS_ACCESS_KEY_ID"), "{why}");
+        }
+    }
 }

@@ -62,11 +62,11 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(what) => write!(f, "cannot connect: {what}"),
-            Self::NoCredentials(what) => write!(f, "no credentials: {what}"),
+            Self::Unreachable(what) => write!(f, "cannot connect: {}", printable(what)),
+            Self::NoCredentials(what) => write!(f, "no credentials: {}", printable(what)),
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::Broken(what) => write!(f, "the answer broke off: {what}"),
-            Self::Wrong(what) => write!(f, "the answer is not a right one: {what}"),
+            Self::Broken(what) => write!(f, "the answer broke off: {}", printable(what)),
+            Self::Wrong(what) => write!(f, "the answer is not a right one: {}", printable(what)),
         }
     }
 }
@@ -74,9 +74,9 @@ impl fmt::Display for ClientError {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = if self.code.is_empty() { "no S3 error code" } else { &self.code };
-        write!(f, "{} {code}", self.status)?;
+        write!(f, "{} {}", self.status, printable(code))?;
         if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
+            write!(f, ": {}", printable(&self.message))?;
         }
         if self.request_id.is_empty() { Ok(()) } else { write!(f, " (request id {})", self.request_id) }
     }
@@ -118,7 +118,53 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text.replace(['\r', '\n'], " ")
 }
 
-/// Text of a stranger as it may stand in a terminal: one line without control characters.
+/// A message of an endpoint, in bounds and without the white space around it.
 fn for_people(text: String) -> String {
-    text.chars().take(MESSAGE_CHARACTERS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+    let text = text.trim().replace(['\r', '\n', '\t'], " ");
+    printable(&text.chars().take(MESSAGE_CHARACTERS_MAX).collect::<String>())
+}
+
+/// Text of a stranger as it may stand in a terminal, in one line: what moves the cursor, colours, or turns the direction of
+/// writing is shown as an escape such as `\u{1b}`. Text that went through once stays as it is.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_unprintable(character) {
+            true => out.extend(character.escape_default()),
+            false => out.push(character),
+        }
+    }
+    out
+}
+
+/// Control characters, line ends, and what turns the direction of writing (Unicode UAX #9).
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_an_escape() {
+        assert_eq!(printable("plain é/鍵 \\ 🦀"), "plain é/鍵 \\ 🦀");
+        assert_eq!(printable("a\u{1b}[2Jb\r\n\t\u{9b}\0"), "a\\u{1b}[2Jb\\r\\n\\t\\u{9b}\\u{0}");
+        for turns in
+            "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}\u{2028}".chars()
+        {
+            assert_eq!(printable(&format!("a{turns}b")), format!("a\\u{{{:x}}}b", u32::from(turns)));
+        }
+        let once = printable("\u{202e}x");
+        assert_eq!(printable(&once), once);
+    }
+
+    #[test]
+    fn nothing_of_an_endpoint_reaches_a_terminal_as_it_is() {
+        let body = "<Error><Code>NoSuch</Code><Message> two\nlines \u{202e}x\u{9b}y </Message></Error>";
+        let refused = ClientError::Refused(Refusal::read(400, body.as_bytes(), String::new()));
+        assert_eq!(refused.to_string(), "400 NoSuch: two lines \\u{202e}x\\u{9b}y");
+        assert_eq!(ClientError::Wrong("\u{1b}[31m".into()).to_string(), "the answer is not a right one: \\u{1b}[31m");
+    }
 }

@@ -89,14 +89,11 @@ impl Shared {
         let answer = self.endpoint.get_object(self.config.bucket.as_deref().unwrap_or_default(), entry).await?;
         let (head, mut body) = answer.into_parts();
         let status = head.status.as_u16();
-        let expected = if entry.range.is_some() { 206 } else { 200 };
-        if status != expected && status != 304 {
-            return Err(ClientError::Wrong(format!("its status is {status} where {expected} is due")));
-        }
         let length = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let Some(length) = length.filter(|_| status != 304).or((status == 304).then_some(0)) else {
-            return Err(ClientError::Wrong("it does not say how long it is".into()));
-        };
+        // A 304 may tell how long the object is (RFC 9110, 15.4.5), or nothing.
+        let length = if status == 304 { Some(0) } else { length };
+        let Some(length) = length else { return Err(ClientError::Wrong("it does not say how long it is".into())) };
+        entry.check(status, length, head.headers.get(header::CONTENT_RANGE).map(|said| said.as_bytes()))?;
         // A send fails where nobody listens any more; then the task is about to be ended.
         let begins = Event::Begins(Head::new(index, status, length, head.headers));
         let _ = to.send(Ok(begins)).await;

@@ -59,7 +59,7 @@ pub enum Event {
         /// How long nothing happens.
         wait: Duration,
     },
-    /// An entry begins, by an answer of 200, 206 or 304.
+    /// An entry begins, by an answer that is one to it: 206 where it has a range, 304 where it has an `IfNoneMatch`, 200.
     Begins(Head),
     /// The next octets of it.
     Data(Bytes),
@@ -210,6 +210,7 @@ impl Many {
                     reading.failed = Some((head.status, BytesMut::new()));
                     return Ok(None);
                 }
+                self.entries[index].check(head.status, head.length, head.header("content-range"))?;
                 self.begun = true;
                 let (status, length) = (head.status, head.length);
                 Ok(Some(Event::Begins(Head { index, status, length, headers: Headers::Part(head) })))

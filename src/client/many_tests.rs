@@ -323,6 +323,56 @@ async fn answers_against_the_contract_end_all() {
     }
 }
 
+/// What a batch and a GET with this status and these headers come to for an entry.
+async fn answered(entry: &Entry, status: u16, headers: &'static str, body: &'static str) -> [Result<Told, ClientError>; 2] {
+    let mut both = Vec::new();
+    for by_batch in [true, false] {
+        let endpoint = Scripted::start(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
+            ("GET", "/?batch-get=") if by_batch => gateway(seen),
+            ("GET", "/?batch-get=") => store(seen),
+            ("GET", _) => http(status, headers, body),
+            _ => {
+                let head = format!("content-length: {}\r\ncontent-id: <0@r>\r\nbatch-status: {status}\r\n{headers}", body.len());
+                let text = format!("--{BOUNDARY}\r\n{head}\r\n{body}\r\n--{BOUNDARY}--\r\n");
+                http(200, &format!("content-type: multipart/mixed; boundary={BOUNDARY}\r\nbatch-count: 1\r\n"), text)
+            }
+        })
+        .await;
+        let config = ManyConfig { backoff_base: Duration::from_millis(1), ..ManyConfig::new(Some("b".into())) };
+        both.push(read(&mut Many::new(Arc::clone(&endpoint.endpoint), vec![entry.clone()].into(), config)).await);
+    }
+    both.try_into().expect("both")
+}
+
+#[tokio::test]
+async fn the_bytes_of_something_else_are_never_taken_for_an_entry() {
+    let plain = Entry::new("k");
+    let ranged = Entry { range: Some("bytes=2-3".into()), ..plain.clone() };
+    let unless = Entry { if_none_match: Some("\"e\"".into()), ..plain.clone() };
+    for (entry, status, headers, body) in [
+        (&plain, 206, "content-range: bytes 0-1/9\r\n", "ab"),
+        (&plain, 304, "", ""),
+        (&ranged, 200, "", "abcdefghi"),
+        (&ranged, 206, "content-range: bytes 0-1/9\r\n", "ab"),
+        (&ranged, 206, "", "ab"),
+        (&ranged, 304, "", ""),
+        (&plain, 302, "location: /\r\n", ""),
+    ] {
+        let [batch, get] = answered(entry, status, headers, body).await;
+        assert!(matches!(batch, Err(ClientError::Wrong(_))), "{entry:?} {status} {headers}: {batch:?}");
+        let told = get.unwrap().entries;
+        assert!(told.len() == 1 && told[0].1 != body, "{entry:?} {status} {headers}: {told:?}");
+        assert!(status == 302 || told[0].1.starts_with("the answer is not a right one"), "{told:?}");
+    }
+    for (entry, status, headers, body) in
+        [(&ranged, 206, "content-range: bytes 2-3/9\r\n", "cd"), (&unless, 304, "", ""), (&unless, 200, "", "abc")]
+    {
+        for told in answered(entry, status, headers, body).await {
+            assert_eq!(told.unwrap().entries, [(0, body.to_owned())], "{entry:?} {status}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_batch_get_there_are_gets_with_the_same_events() {
     let endpoint = Scripted::start(store).await;
@@ -349,6 +399,10 @@ async fn which_answers_to_the_probe_mean_gets_and_which_are_errors() {
         (403, "InvalidAccessKeyId", ""),
         (403, "SignatureDoesNotMatch", ""),
         (403, "RequestTimeTooSkewed", ""),
+        (400, "AuthorizationHeaderMalformed", ""),
+        (400, "ExpiredToken", ""),
+        (400, "InvalidToken", ""),
+        (400, "TokenRefreshRequired", ""),
         (500, "InternalError", ""),
         (307, "TemporaryRedirect", ""),
     ];

@@ -15,6 +15,6 @@ pub mod reader;
 
 pub use endpoint::{Answer, Capabilities, Endpoint, EndpointConfig};
 pub use entry::{BatchRequest, Entry, OnError, Order};
-pub use error::ClientError;
+pub use error::{ClientError, printable};
 pub use many::{Many, ManyConfig};
 pub use reader::{Event, Owed, PartHead, Summary};

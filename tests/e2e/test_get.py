@@ -3,6 +3,7 @@
 Every run is a process of its own with an environment of its own, as a shell would start it.
 """
 
+import fcntl
 import hashlib
 import io
 import json
@@ -10,8 +11,10 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import tarfile
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -252,6 +255,11 @@ def test_a_tar_file_is_one_for_python_and_for_gnu(gateway: Gateway, corpus: dict
     assert tarfile.open(tmp_path / "all.tar").getnames() == keys
 
 
+def test_a_trailing_slash_makes_a_folder_of_any_name(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    assert get(gateway.s3, f"s3://{BUCKET}/train/002", "--out", "x.tar/", cwd=tmp_path).code == 0
+    assert files_of(tmp_path) == {"x.tar/train/002": corpus["train/002"]}
+
+
 def test_standard_output_is_a_tar_stream_or_one_object(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     done = get(gateway.s3, "--from", "-", "--bucket", BUCKET, "--out", "-", cwd=tmp_path, stdin=listed(corpus))
     assert done.code == 0 and done.lines[-1].startswith(f"{len(corpus)} of {len(corpus)} objects")
@@ -333,6 +341,42 @@ def test_an_interruption_leaves_nothing_half_and_can_be_gone_on_from(
     assert files_of(tmp_path / "home" / out) == corpus
 
 
+def test_a_signal_is_seen_while_nobody_reads_the_output(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    argv = [str(BINARY), "get", f"s3://{BUCKET}/large.bin", "--out", "-"]
+    for _ in range(4):
+        reading, writing = os.pipe()
+        child = subprocess.Popen(argv, cwd=tmp_path, env=environment(gateway.s3), stdout=writing, stderr=subprocess.PIPE)
+        os.close(writing)
+        size = fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ)
+        wait_for("a full pipe", lambda reading=reading, size=size: unread(reading) >= size, 10)
+        child.send_signal(signal.SIGINT)
+        _, stderr = child.communicate(timeout=5)
+        os.close(reading)
+        assert (child.returncode, stderr) == (3, b"batchgate: interrupted\n")
+
+
+def unread(pipe: int) -> int:
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def test_a_signal_that_is_ignored_stays_ignored(relay: Relay, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    """As under `nohup`, which has a hangup ignored."""
+    relay.plan = [("hold", 2_500_000)]
+    argv = [str(BINARY), "get", f"s3://{BUCKET}/large.bin"]
+    env = environment(relay.through)
+    child = subprocess.Popen(
+        argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    assert relay.held.wait(10)
+    child.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    child.send_signal(signal.SIGTERM)
+    _, stderr = child.communicate(timeout=5)
+    assert (child.returncode, len(stderr.splitlines())) == (3, 1)
+    assert files_of(tmp_path) == {}
+
+
 def closed_port() -> str:
     return "http://127.0.0.1:1"
 
@@ -384,7 +428,17 @@ def test_a_full_disk_and_a_reader_that_leaves(gateway: Gateway, corpus: dict[str
     os.close(reading)
     done = get(gateway.s3, large, "--out", "-", cwd=tmp_path, stdout=writing)
     os.close(writing)
-    assert (done.code, len(done.lines)) == (3, 1) and "Broken pipe" in done.lines[0]
+    assert (done.code, done.lines) == (3, ["batchgate: standard output: whoever read it left before the end"])
+    # Objects that are there are there, whether or not the totals can be said.
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Path("/dev/full").open("wb") as full:
+        for stdout in (full.fileno(), writing):
+            for more in ([], ["--json"]):
+                done = get(gateway.s3, f"s3://{BUCKET}/train/002", "--out", "folder", *more, cwd=tmp_path, stdout=stdout)
+                assert (done.code, done.lines) == (0, []), done
+    os.close(writing)
+    assert (tmp_path / "folder/train/002").read_bytes() == corpus["train/002"]
 
 
 def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:

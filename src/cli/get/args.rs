@@ -65,7 +65,7 @@ pub struct GetArgs {
     #[arg(long, value_name = "BUCKET")]
     bucket: Option<String>,
     /// Where objects go. DIR: a file for each, made if it is not there; files of the same name are replaced.
-    /// FILE.tar: one tar file. `-`: standard output, as a tar stream, or as the bytes alone for one S3URI
+    /// FILE.tar: one tar file (FILE.tar/ is a folder). `-`: standard output, as a tar stream, or as the bytes alone for one S3URI
     #[arg(long, value_name = "DIR|FILE.tar|-", default_value = ".")]
     pub(super) out: PathBuf,
     /// Replace FILE.tar if it is there
@@ -131,7 +131,9 @@ impl GetArgs {
     }
 
     fn is_tar(&self) -> bool {
-        self.out.extension().is_some_and(|extension| extension == "tar") && !self.out.is_dir()
+        // `x.tar/` is a folder by its own word, whether it is there or not.
+        let is_folder = self.out.as_os_str().as_encoded_bytes().ends_with(b"/");
+        !is_folder && self.out.extension().is_some_and(|extension| extension == "tar") && !self.out.is_dir()
     }
 
     /// What is asked for, arguments first.
@@ -165,7 +167,7 @@ impl GetArgs {
         Ok(match out {
             Out::Stdout { archive: false } => (Box::new(Stream::to_stdout(false)?), Plan::without_names(entries, bucket)),
             Out::Stdout { archive: true } => (Box::new(Stream::to_stdout(true)?), Plan::with_names(entries, bucket, |_| false)),
-            Out::Archive => (Box::new(Stream::to_file(&self.out)?), Plan::with_names(entries, bucket, |_| false)),
+            Out::Archive => (Box::new(Stream::to_file(&self.out, self.overwrite)?), Plan::with_names(entries, bucket, |_| false)),
             Out::Folder => {
                 let mut folder = Folder::open(&self.out)?;
                 let plan = Plan::with_names(entries, bucket, |name| self.skip_existing && folder.has(name));

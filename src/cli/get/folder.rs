@@ -12,12 +12,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::place::{Place, PlaceError};
+use super::place::{NAMES_TRIED_MAX, PARTS_IN_THE_WAY, Place, PlaceError};
 use crate::batch::encode::tar::unix_seconds;
 use crate::client::many::Head;
-
-/// Most names that are tried for a file that is not whole; others are of a process that had our id and was killed.
-const NAMES_TRIED_MAX: u32 = 1000;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 const NEW_FILE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::WRONLY);
@@ -100,7 +97,7 @@ impl Folder {
             }
         }
         // Not `EXIST`, which would be a matter of this one file.
-        Err(io::Error::other("files of an earlier run that was killed are in the way (.batchgate-*.part)"))
+        Err(io::Error::other(PARTS_IN_THE_WAY))
     }
 }
 

@@ -6,6 +6,13 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::client::many::Head;
+use crate::client::printable;
+
+/// Most names that are tried for a file that is not whole; others are of a process that had our id and was killed.
+pub(super) const NAMES_TRIED_MAX: u32 = 1000;
+
+/// Where they are all taken.
+pub(super) const PARTS_IN_THE_WAY: &str = "files of earlier runs that were killed are in the way (.*batchgate-*.part)";
 
 /// Takes entries. `begin`, `data` and `end` come in this order for each, and `void` instead of the rest of them.
 pub(super) trait Place: Send {
@@ -61,16 +68,4 @@ impl PlaceError {
             _ => Self::All(format!("{shown} cannot be written: {error}")),
         }
     }
-}
-
-/// A text as it may stand in a terminal: control characters as escapes.
-pub(super) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => out.extend(character.escape_default()),
-            false => out.push(character),
-        }
-    }
-    out
 }

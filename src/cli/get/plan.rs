@@ -6,9 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use super::place::printable;
 use crate::batch::encode::member::fault_of;
-use crate::client::Entry;
+use crate::client::{Entry, printable};
 
 /// What to do.
 #[derive(Debug, Default, PartialEq, Eq)]

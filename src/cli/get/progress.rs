@@ -9,6 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::client::printable;
+
 /// How often the bar is drawn at the most, and its text made.
 const REDRAW: Duration = Duration::from_millis(100);
 
@@ -66,6 +68,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn line(&self, what: &str) {
+        let what = printable(what);
         self.bar.suspend(|| {
             let _ = writeln!(io::stderr(), "batchgate: {what}");
         });

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
 use http::HeaderValue;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
-use super::place::{Place, PlaceError};
+use super::place::{NAMES_TRIED_MAX, PARTS_IN_THE_WAY, Place, PlaceError};
 use crate::batch::encode::Encode;
 use crate::batch::encode::member::Naming;
 use crate::batch::encode::tar::{Tar, unix_seconds};
@@ -53,19 +55,28 @@ struct Open {
 struct Unfinished {
     name: PathBuf,
     final_name: PathBuf,
+    /// Whether another file may have that name.
+    overwrite: bool,
     whole: bool,
 }
 
 impl Stream {
-    /// An archive at `path`. Whether there may be another file now is for the caller to know.
-    pub fn to_file(path: &Path) -> Result<Self, String> {
+    /// An archive at `path`, in place of another file only if `overwrite` says so.
+    pub fn to_file(path: &Path, overwrite: bool) -> Result<Self, String> {
         let shown = path.display().to_string();
         let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = path.with_file_name(format!(".{file_name}.batchgate-{}.part", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&name);
-        let file = file.map_err(|error| format!("{shown} cannot be written: {error}"))?;
-        let unfinished = Unfinished { name, final_name: path.to_owned(), whole: false };
-        Ok(Self { file: Some(unfinished), ..Self::new(shown, file, true) })
+        for count in 0..NAMES_TRIED_MAX {
+            let name = path.with_file_name(format!(".{file_name}.batchgate-{}-{count}.part", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&name) {
+                Ok(file) => {
+                    let unfinished = Unfinished { name, final_name: path.to_owned(), overwrite, whole: false };
+                    return Ok(Self { file: Some(unfinished), ..Self::new(shown, file, true) });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(format!("{shown} cannot be written: {error}")),
+            }
+        }
+        Err(format!("{shown} cannot be written: {PARTS_IN_THE_WAY}"))
     }
 
     /// A stream to standard output, as an archive or as the bytes alone.
@@ -90,6 +101,9 @@ impl Stream {
     }
 
     fn error(&self, error: &io::Error) -> PlaceError {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return PlaceError::All(format!("{}: whoever read it left before the end", self.shown));
+        }
         PlaceError::All(format!("{} cannot be written: {error}", self.shown))
     }
 
@@ -171,10 +185,30 @@ impl Place for Stream {
         }
         let mut done = self.out.flush();
         if let Some(file) = &mut self.file {
-            done = done.and_then(|()| std::fs::rename(&file.name, &file.final_name));
+            done = done.and_then(|()| file.give_name());
             file.whole = done.is_ok();
         }
         done.map_err(|error| self.error(&error))
+    }
+}
+
+impl Unfinished {
+    /// Gives the file its final name, and looks in the same step whether that is free.
+    fn give_name(&self) -> io::Result<()> {
+        if self.overwrite {
+            return std::fs::rename(&self.name, &self.final_name);
+        }
+        let given = match renameat_with(CWD, &self.name, CWD, &self.final_name, RenameFlags::NOREPLACE) {
+            // Not every file system can do this; a second name of the same file is as good until the first is gone.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                std::fs::hard_link(&self.name, &self.final_name).and_then(|()| std::fs::remove_file(&self.name))
+            }
+            given => given.map_err(io::Error::from),
+        };
+        given.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::other("it came to be there meanwhile; --overwrite replaces it"),
+            _ => error,
+        })
     }
 }
 

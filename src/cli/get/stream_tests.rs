@@ -30,7 +30,7 @@ fn an_archive_has_its_name_once_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.tar");
     let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
-    let mut stream = Stream::to_file(&path).unwrap();
+    let mut stream = Stream::to_file(&path, true).unwrap();
     put(&mut stream, "a", b"one").unwrap();
     assert!(names().len() == 1 && !path.exists());
     stream.finish().unwrap();
@@ -38,10 +38,40 @@ fn an_archive_has_its_name_once_it_is_whole() {
     // A header, a block, and two blocks of zeros at the end.
     let octets = fs::read(&path).unwrap();
     assert_eq!((octets.len(), &octets[512..515], &octets[..2]), (4 * 512, b"one".as_slice(), b"a\0".as_slice()));
-    let mut stream = Stream::to_file(&path).unwrap();
+    let mut stream = Stream::to_file(&path, true).unwrap();
     put(&mut stream, "b", b"two").unwrap();
     drop(stream);
     assert_eq!((names().len(), fs::read(&path).unwrap()), (1, octets), "the old one stays");
+}
+
+#[test]
+fn what_came_to_be_there_meanwhile_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let mut stream = Stream::to_file(&path, false).unwrap();
+    put(&mut stream, "a", b"one").unwrap();
+    fs::write(&path, b"another's").unwrap();
+    let Err(PlaceError::All(why)) = stream.finish() else { panic!("it replaced another file") };
+    assert!(why.contains("--overwrite"), "{why}");
+    drop(stream);
+    assert_eq!(fs::read(&path).unwrap(), b"another's");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "its own was taken back");
+    fs::remove_file(&path).unwrap();
+    let mut stream = Stream::to_file(&path, false).unwrap();
+    stream.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap().len(), 1024);
+}
+
+#[test]
+fn a_name_of_ours_that_is_taken_is_not_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    for count in 0..3 {
+        fs::write(folder.path().join(format!(".x.tar.batchgate-{}-{count}.part", std::process::id())), b"old").unwrap();
+    }
+    Stream::to_file(&path, false).unwrap().finish().unwrap();
+    assert!(path.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4, "those of others stay");
 }
 
 #[test]
@@ -49,7 +79,7 @@ fn what_began_anew_is_taken_back_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, broken: bool| {
         let path = folder.path().join(name);
-        let mut stream = Stream::to_file(&path).unwrap();
+        let mut stream = Stream::to_file(&path, true).unwrap();
         put(&mut stream, "a", b"one").unwrap();
         if broken {
             // Two that broke off, and are another object or none when they come again.
