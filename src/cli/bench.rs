@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::config::World;
 use super::{EXIT_FAILED, EXIT_OK, EXIT_PARTLY, EXIT_USAGE, aws, complain};
 use crate::backend::s3::is_about_our_signature;
-use crate::client::{ClientError, Endpoint};
+use crate::client::{ClientError, Endpoint, printable};
 use crate::load::report::Report;
 use crate::load::{self, Control, Keys, Unready};
 pub use args::BenchArgs;
@@ -76,7 +76,7 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
             exit_of(&outcome.measured)
         }
         Err(_) if control.stop.is_cancelled() => stopped(),
-        Err(unready) => complain(&explain(&unready, plan, &endpoint), EXIT_FAILED),
+        Err(unready) => complain(&printable(&explain(&unready, plan, &endpoint)), EXIT_FAILED),
     };
     Ok(exit)
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::compare::{Comparison, Spread};
 use super::job::{Extent, Job, Keys, Kind, Mode, Pace};
 use super::measured::{Measured, Tally, Times, ratio};
+use crate::client::printable;
 use crate::config::format_size;
 
 /// Percentiles that are shown, with their names.
@@ -38,7 +39,9 @@ impl Report<'_> {
         let mut text = String::new();
         if let Some(job) = self.jobs.first() {
             let what = match &job.keys {
-                Keys::Made { prefix, count, size } => format!("{count} objects of {} under {prefix}", format_size(*size)),
+                Keys::Made { prefix, count, size } => {
+                    format!("{count} objects of {} under {}", format_size(*size), printable(prefix))
+                }
                 Keys::Listed(keys) => format!("{} objects of a list", keys.len()),
             };
             line(&mut text, format_args!("{}, bucket {}: {what}", self.endpoint, job.bucket));
@@ -101,7 +104,8 @@ impl Report<'_> {
             line(text, format_args!("  {} requests were due while {most} were under way, and not started", measured.not_started));
         }
         for (kind, seen) in measured.errors.iter() {
-            line(text, format_args!("  {} x {kind}; the first: {}", seen.count, seen.first));
+            // Codes are the endpoint's words, and keys may be a stranger's.
+            line(text, format_args!("  {} x {}; the first: {}", seen.count, printable(kind), printable(&seen.first)));
         }
         if let Some((cpu, busy)) = measured.own_cpu_micros_per_object().zip(self.busy_share(measured)) {
             let threads = if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
@@ -307,6 +311,16 @@ mod tests {
              2 rounds are left out: a side got no object in them\n"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_is_in_the_text() {
+        let (job, mut measured) = (job(Mode::Get), measured());
+        measured.errors.note("400 \u{1b}[31mCode", || "k\u{202e}\r: 400".into());
+        let report =
+            Report { endpoint: "http://e".into(), threads: 1, jobs: vec![&job], measured: vec![&measured], comparison: None };
+        let text = report.to_text();
+        assert!(text.contains("  1 x 400 \\u{1b}[31mCode; the first: k\\u{202e}\\r: 400\n"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::client::Entry;
+use crate::client::{Entry, printable};
 use crate::types::ObjectKey;
 
 /// Most lines of a wrong list that are said.
@@ -34,7 +34,7 @@ pub(super) fn keys(name: &str, text: &[u8], bucket: &str) -> Result<Vec<String>,
     for (at, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
         match of_line(line, bucket) {
             Ok(key) => keys.push(key),
-            Err(what) => wrong.push(format!("--from {name}:{}: {what}", at + 1)),
+            Err(what) => wrong.push(format!("--from {name}:{}: {}", at + 1, printable(&what))),
         }
     }
     if wrong.len() > WRONG_LINES_MAX {
@@ -102,6 +102,8 @@ mod tests {
         for (wrong, (line, why)) in wrong.iter().zip(expected) {
             assert!(wrong.starts_with(&format!("--from l.txt:{line}: ")) && wrong.contains(why), "{wrong} / {why}");
         }
+        let escape = keys("l", b"{\"Key\": \"k\", \"\x1b[2J\": 1}", "b").unwrap_err();
+        assert!(escape.len() == 1 && escape[0].contains("unknown field `\\u{1b}[2J`"), "{escape:?}");
         assert_eq!(keys("l", b"\xef\xbb\xbf\n", "b").unwrap_err(), ["--from l names no key"]);
         let many = keys("l", &b"\xff\n".repeat(25), "b").unwrap_err();
         assert_eq!((many.len(), many[20].as_str()), (21, "and 5 more"));
