@@ -102,7 +102,7 @@ mod tests {
         for (wrong, (line, why)) in wrong.iter().zip(expected) {
             assert!(wrong.starts_with(&format!("--from l.txt:{line}: ")) && wrong.contains(why), "{wrong} / {why}");
         }
-        let escape = keys("l", b"{\"Key\": \"k\", \"\x1b[2J\": 1}", "b").unwrap_err();
+        let escape = keys("l", br#"{"Key": "k", "\u001b[2J": 1}"#, "b").unwrap_err();
         assert!(escape.len() == 1 && escape[0].contains("unknown field `\\u{1b}[2J`"), "{escape:?}");
         assert_eq!(keys("l", b"\xef\xbb\xbf\n", "b").unwrap_err(), ["--from l names no key"]);
         let many = keys("l", &b"\xff\n".repeat(25), "b").unwrap_err();
