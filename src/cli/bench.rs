@@ -3,6 +3,7 @@
 //! progress on stderr where that is a terminal.
 
 mod args;
+mod list;
 mod plan;
 
 use std::io::{self, Write};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::config::World;
 use super::{EXIT_FAILED, EXIT_OK, EXIT_PARTLY, EXIT_USAGE, aws, complain};
 use crate::backend::s3::is_about_our_signature;
-use crate::client::{ClientError, Endpoint};
+use crate::client::{ClientError, Endpoint, printable};
 use crate::load::report::Report;
 use crate::load::{self, Control, Keys, Unready};
 pub use args::BenchArgs;
@@ -32,7 +33,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Only those of `out` and of the runtime.
 pub fn run(args: &BenchArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let plan = match plan::plan(args, world.read_file, cores) {
+    let plan = match plan::plan(args, &list::read, cores) {
         Ok(plan) => plan,
         Err(problems) => return Ok(complain(&problems.join("\nbatchgate: "), EXIT_USAGE)),
     };
@@ -57,6 +58,7 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
     let done = load(&endpoint, plan, &control).await;
     progress.abort();
     let exit = match done {
+        Ok(outcome) if control.stop.is_cancelled() && outcome.measured.iter().all(load::Measured::is_empty) => stopped(),
         Ok(outcome) => {
             let report = Report {
                 endpoint: endpoint.url(),
@@ -73,10 +75,14 @@ async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn W
             out.flush()?;
             exit_of(&outcome.measured)
         }
-        Err(_) if control.stop.is_cancelled() => complain("stopped before anything was measured", EXIT_FAILED),
-        Err(unready) => complain(&explain(&unready, plan, &endpoint), EXIT_FAILED),
+        Err(_) if control.stop.is_cancelled() => stopped(),
+        Err(unready) => complain(&printable(&explain(&unready, plan, &endpoint)), EXIT_FAILED),
     };
     Ok(exit)
+}
+
+fn stopped() -> u8 {
+    complain("stopped before anything was measured", EXIT_FAILED)
 }
 
 /// What came of a plan.
@@ -89,6 +95,10 @@ async fn load(endpoint: &Arc<Endpoint>, plan: &Plan, control: &Arc<Control>) -> 
     let first = &plan.jobs[0];
     let ready = async {
         if plan.prepare {
+            // Before much is written for nothing.
+            for job in &plan.jobs {
+                load::check_batches(endpoint, job).await?;
+            }
             let prepared = load::prepare(endpoint, &first.bucket, &first.keys, control).await?;
             let _ = writeln!(io::stderr(), "prepared: {} objects written, {} were there", prepared.written, prepared.kept);
         }
@@ -114,6 +124,8 @@ fn exit_of(measured: &[load::Measured]) -> u8 {
         EXIT_FAILED
     } else if measured.iter().any(load::Measured::failed) {
         EXIT_PARTLY
+    } else if measured.iter().any(|measured| measured.objects() == 0) {
+        complain("nothing was measured; give a longer --duration", EXIT_FAILED)
     } else {
         EXIT_OK
     }
@@ -197,5 +209,33 @@ fn explain(unready: &Unready, plan: &Plan, endpoint: &Endpoint) -> String {
         ),
         Unready::BatchTooLarge(max) => format!("{url} takes no more than {max} entries in a BatchGet; give a smaller --batch"),
         Unready::Stopped => "it was told to stop".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::measured::Sample;
+    use crate::load::{Kind, Measured};
+
+    fn measured(objects: usize, objects_failed: u64) -> Measured {
+        let mut sample = Sample::default();
+        sample.begin(Kind::Batch);
+        sample.took = Some(Duration::from_millis(1));
+        sample.object_times = vec![Duration::from_millis(1); objects];
+        sample.objects_failed = objects_failed;
+        let mut measured = Measured::default();
+        measured.take(&sample);
+        measured
+    }
+
+    #[test]
+    fn all_went_well_only_if_every_side_has_something_and_nothing_failed() {
+        let cut_short = Measured { cut_short: true, ..measured(5, 1) };
+        assert_eq!(exit_of(&[measured(5, 0), measured(5, 0)]), EXIT_OK);
+        assert_eq!(exit_of(&[measured(5, 0), measured(5, 1)]), EXIT_PARTLY);
+        assert_eq!(exit_of(&[measured(5, 1), cut_short]), EXIT_FAILED);
+        assert_eq!(exit_of(&[measured(5, 0), Measured::default()]), EXIT_FAILED);
+        assert!(Measured::default().is_empty() && !measured(0, 1).is_empty());
     }
 }

@@ -69,7 +69,11 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
         Command::Bench(args) => bench::run(args, &world, out),
         Command::Config(command) => config::run(command, &world, out),
     };
-    done.unwrap_or_else(|error| complain(&format!("{error}"), EXIT_FAILED))
+    done.unwrap_or_else(|error| match error.kind() {
+        // Whoever reads the output has gone, as `head` does: there is nobody to tell. A server that ends is told of anyway.
+        io::ErrorKind::BrokenPipe if !matches!(arguments.command, Command::Serve(_)) => EXIT_FAILED,
+        _ => complain(&format!("{error}"), EXIT_FAILED),
+    })
 }
 
 /// Says what is wrong on stderr and passes the exit code on.

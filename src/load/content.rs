@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
+use md5::{Digest, Md5};
 
 /// Bytes after which an object repeats itself. Prime, so that it falls together with no buffer's size.
 const PERIOD: usize = 65_521;
@@ -57,9 +58,36 @@ pub fn whole(number: u64, size: u64) -> Bytes {
     bytes.freeze()
 }
 
+/// The MD5 of object `number` in hex, as its ETag has it; no object is held for it.
+pub fn md5(number: u64, size: u64) -> String {
+    let mut hash = Md5::new();
+    let mut offset = 0;
+    while offset < size {
+        let bytes = at(number, offset, size - offset);
+        hash.update(&bytes);
+        offset += bytes.len() as u64;
+    }
+    hash.finalize().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+}
+
+/// Whether an ETag without its quotes may be an MD5.
+pub fn is_md5(etag: &str) -> bool {
+    etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_md5_is_that_of_the_whole() {
+        assert_eq!(md5(7, 0), "d41d8cd98f00b204e9800998ecf8427e");
+        for size in [1, PERIOD as u64, PERIOD as u64 + 1, 200_000] {
+            let whole: String = Md5::digest(whole(7, size)).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(md5(7, size), whole);
+            assert!(is_md5(&whole) && !is_md5(&whole[1..]));
+        }
+    }
 
     #[test]
     fn an_object_is_itself_in_pieces_and_nobody_else() {

@@ -198,6 +198,11 @@ impl Measured {
         self.own_cpu_seconds.filter(|_| objects > 0).map(|seconds| seconds * 1e6 / objects as f64)
     }
 
+    /// Whether there is nothing to report: no request ended, and none was left out.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty() && self.not_started == 0
+    }
+
     /// Whether anything failed or could not be started.
     pub fn failed(&self) -> bool {
         self.not_started > 0 || self.kinds.values().any(|tally| tally.requests_failed + tally.objects_failed > 0)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, TryStreamExt};
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::job::{Job, Keys, Mode};
 use super::{Control, content};
@@ -32,7 +32,7 @@ const BACKOFF_BASE: Duration = Duration::from_millis(50);
 pub struct Prepared {
     /// Objects that were written.
     pub written: u64,
-    /// Objects that had been there with the right size; their bytes are not looked at.
+    /// Objects that had been there with the right size, and the right bytes as far as their ETag tells.
     pub kept: u64,
 }
 
@@ -107,13 +107,21 @@ pub async fn check(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
             return Err(Unready::WrongSize { key, found });
         }
     }
+    check_batches(endpoint, job).await
+}
+
+/// Looks whether the endpoint takes the job's BatchGets, if it has any; no object need be there.
+///
+/// # Errors
+/// The reason why not.
+pub async fn check_batches(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
     let Some(entries) = job.mode.entries() else { return Ok(()) };
     let max = endpoint.capabilities().await?.ok_or(Unready::NoBatchGet)?.limits.entries;
     if entries > max { Err(Unready::BatchTooLarge(max)) } else { Ok(()) }
 }
 
-/// Makes the bucket if it is not there, and writes those made objects that are not there with the right size, some at a
-/// time. Nothing is done for listed keys.
+/// Makes the bucket if it is not there, and writes those made objects that are not there with the right size and an ETag that
+/// is not another's MD5, some at a time. Nothing is done for listed keys.
 ///
 /// # Errors
 /// The first reason why one could not be written, after some attempts where more of them may help.
@@ -124,7 +132,7 @@ pub async fn prepare(endpoint: &Endpoint, bucket: &str, keys: &Keys, control: &A
     let (written, kept) = (AtomicU64::new(0), AtomicU64::new(0));
     let one = async |number: u64| -> Result<(), Unready> {
         let key = keys.key(number);
-        if is_there(endpoint, bucket, &key, size).await? {
+        if is_there(endpoint, bucket, &key, number, size).await? {
             kept.fetch_add(1, Ordering::Relaxed);
         } else {
             patiently(async || endpoint.put_object(bucket, &key, content::whole(number, size)).await).await?;
@@ -143,17 +151,27 @@ async fn make_bucket(endpoint: &Endpoint, bucket: &str) -> Result<(), Unready> {
     let path = format!("/{bucket}");
     let found = patiently(async || endpoint.send(Method::HEAD, &path, HeaderMap::new(), Bytes::new()).await).await?;
     // Whoever may write objects need not be allowed to look at the bucket; a write will tell.
-    if found.status() == http::StatusCode::NOT_FOUND {
+    if found.status() == StatusCode::NOT_FOUND {
         endpoint.ask(Method::PUT, &path, HeaderMap::new(), Bytes::new()).await?;
     }
     Ok(())
 }
 
-async fn is_there(endpoint: &Endpoint, bucket: &str, key: &str, size: u64) -> Result<bool, Unready> {
+async fn is_there(endpoint: &Endpoint, bucket: &str, key: &str, number: u64, size: u64) -> Result<bool, Unready> {
     let path = object_path(bucket, key, None);
     let found = patiently(async || endpoint.send(Method::HEAD, &path, HeaderMap::new(), Bytes::new()).await).await?;
-    let length = found.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    Ok(found.status() == http::StatusCode::OK && length == Some(size))
+    Ok(found.status() == StatusCode::OK && may_be(found.headers(), number, size))
+}
+
+/// Whether nothing in these headers says that it is another object than made object `number`.
+fn may_be(headers: &HeaderMap, number: u64, size: u64) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let length = text("content-length").and_then(|length| length.parse::<u64>().ok());
+    // An object that was encrypted with a key of KMS or of a client has an ETag of 32 digits that is no MD5.
+    let is_md5 = text("x-amz-server-side-encryption").is_none_or(|how| how == "AES256")
+        && text("x-amz-server-side-encryption-customer-algorithm").is_none();
+    let etag = text("etag").map(|etag| etag.trim_matches('"')).filter(|etag| is_md5 && content::is_md5(etag));
+    length == Some(size) && etag.is_none_or(|etag| etag.eq_ignore_ascii_case(&content::md5(number, size)))
 }
 
 /// Tries again where that may help.
@@ -175,5 +193,35 @@ impl Mode {
     /// Whether it writes.
     pub fn writes(&self) -> bool {
         matches!(self, Self::Mixed(mix) if mix.put > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_told_from_others_by_size_and_md5() {
+        let right = format!("\"{}\"", content::md5(7, 100));
+        let other = format!("\"{}\"", content::md5(8, 100));
+        let is_kept = |size: &str, etag: Option<&str>, more: Option<(&'static str, &str)>| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [("content-length", size)].into_iter().chain(etag.map(|etag| ("etag", etag))).chain(more) {
+                headers.insert(name, HeaderValue::from_str(value).unwrap());
+            }
+            may_be(&headers, 7, 100)
+        };
+        assert!(is_kept("100", Some(&right), None) && is_kept("100", Some(right.trim_matches('"')), None));
+        assert!(is_kept("100", Some(&right.to_uppercase()), Some(("x-amz-server-side-encryption", "AES256"))));
+        assert!(!is_kept("100", Some(&other), None) && !is_kept("101", Some(&right), None));
+        assert!(!is_kept("100", Some(&other), Some(("x-amz-server-side-encryption", "AES256"))));
+        // No MD5: only the size tells.
+        for etag in [None, Some("\"d41d8cd98f00b204e9800998ecf8427e-2\""), Some("\"zz\""), Some("")] {
+            assert!(is_kept("100", etag, None) && !is_kept("99", etag, None), "{etag:?}");
+        }
+        assert!(is_kept("100", Some(&other), Some(("x-amz-server-side-encryption", "aws:kms"))));
+        assert!(is_kept("100", Some(&other), Some(("x-amz-server-side-encryption-customer-algorithm", "AES256"))));
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::compare::{Comparison, Spread};
 use super::job::{Extent, Job, Keys, Kind, Mode, Pace};
 use super::measured::{Measured, Tally, Times, ratio};
+use crate::client::printable;
 use crate::config::format_size;
 
 /// Percentiles that are shown, with their names.
@@ -38,7 +39,9 @@ impl Report<'_> {
         let mut text = String::new();
         if let Some(job) = self.jobs.first() {
             let what = match &job.keys {
-                Keys::Made { prefix, count, size } => format!("{count} objects of {} under {prefix}", format_size(*size)),
+                Keys::Made { prefix, count, size } => {
+                    format!("{count} objects of {} under {}", format_size(*size), printable(prefix))
+                }
                 Keys::Listed(keys) => format!("{} objects of a list", keys.len()),
             };
             line(&mut text, format_args!("{}, bucket {}: {what}", self.endpoint, job.bucket));
@@ -58,6 +61,11 @@ impl Report<'_> {
             match &comparison.speed {
                 Some(speed) => line(&mut text, format_args!("  objects/s            {}", of(speed))),
                 None => line(&mut text, format_args!("  no round was finished with objects on both sides")),
+            }
+            match comparison.rounds_without_ratio {
+                0 => {}
+                1 => line(&mut text, format_args!("  1 round is left out: a side got no object in it")),
+                count => line(&mut text, format_args!("  {count} rounds are left out: a side got no object in them")),
             }
             if let Some(cpu) = &comparison.own_cpu {
                 line(&mut text, format_args!("  client CPU an object {}", of(cpu)));
@@ -96,7 +104,8 @@ impl Report<'_> {
             line(text, format_args!("  {} requests were due while {most} were under way, and not started", measured.not_started));
         }
         for (kind, seen) in measured.errors.iter() {
-            line(text, format_args!("  {} x {kind}; the first: {}", seen.count, seen.first));
+            // Codes are the endpoint's words, and keys may be a stranger's.
+            line(text, format_args!("  {} x {}; the first: {}", seen.count, printable(kind), printable(&seen.first)));
         }
         if let Some((cpu, busy)) = measured.own_cpu_micros_per_object().zip(self.busy_share(measured)) {
             let threads = if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
@@ -119,6 +128,7 @@ impl Report<'_> {
             report["ratio"] = json!({
                 "objects_per_second": comparison.speed.map(spread_json),
                 "client_cpu_per_object": comparison.own_cpu.map(spread_json),
+                "rounds_left_out": comparison.rounds_without_ratio,
             });
         }
         report
@@ -273,6 +283,7 @@ mod tests {
             first: Measured::default(),
             second: Measured::default(),
             speed: Spread::of(vec![2.0, 4.0, 3.0]),
+            rounds_without_ratio: 2,
             own_cpu: None,
         };
         let report = Report {
@@ -296,9 +307,20 @@ mod tests {
         let expected = format!(
             "http://e, bucket b: 1000 objects of 10KiB under p/\n\n{one}\n{one}\n\
              BatchGet of 3 (1 worker) by BatchGet of 3 (1 worker), round by round:\n  \
-             objects/s            3.00 (2.00 to 4.00 in 3 rounds)\n"
+             objects/s            3.00 (2.00 to 4.00 in 3 rounds)\n  \
+             2 rounds are left out: a side got no object in them\n"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_is_in_the_text() {
+        let (job, mut measured) = (job(Mode::Get), measured());
+        measured.errors.note("400 \u{1b}[31mCode", || "k\u{202e}\r: 400".into());
+        let report =
+            Report { endpoint: "http://e".into(), threads: 1, jobs: vec![&job], measured: vec![&measured], comparison: None };
+        let text = report.to_text();
+        assert!(text.contains("  1 x 400 \\u{1b}[31mCode; the first: k\\u{202e}\\r: 400\n"), "{text}");
     }
 
     #[test]

@@ -57,11 +57,11 @@ def argv(target: Target, flags: Sequence[str]) -> list[str]:
     return [str(BINARY), "bench", "--endpoint-url", target.endpoint, *flags]
 
 
-def bench(target: Target, *flags: str, anonymous: bool = False) -> Done:
+def bench(target: Target, *flags: str, anonymous: bool = False, given: str = "") -> Done:
     done = subprocess.run(
         argv(target, flags),
         env=environment(None if anonymous else target.credentials),
-        stdin=subprocess.DEVNULL,
+        input=given,
         capture_output=True,
         text=True,
         timeout=30,
@@ -214,6 +214,21 @@ def test_objects_of_others_are_read_from_a_list(gateway: Gateway, store: Target,
     assert_one_line(bench(gateway.s3, *listed, *SHORT), "nowhere", "of the list does not exist")
 
 
+def test_a_list_is_read_as_get_reads_it(gateway: Gateway, store: Target, tmp_path: Path) -> None:
+    assert call(store, "PUT", f"/{BUCKET}/listed", {}, b"x").status == 200
+    listed = ("--bucket", BUCKET, *SHORT, "--requests", "3", "--from")
+    done = bench(gateway.s3, *listed, "-", given=f"\ufefflisted\r\n\ns3://{BUCKET}/listed\n")
+    assert done.code == 0 and (done.run["objects"], done.run["job"]["objects"]) == (3, 2), done
+    file = tmp_path / "keys.txt"
+    file.write_bytes(b"listed\na\xff\ns3://other/listed\n")
+    done = bench(gateway.s3, *listed, str(file))
+    lines = done.stderr.splitlines()
+    assert done.code == 2 and done.stdout == "" and len(lines) == 2, done
+    assert f"{file}:2: it is not UTF-8" in lines[0] and f"{file}:3: it is in another bucket" in lines[1], lines
+    done = bench(gateway.s3, *listed, "-", given="a\u202eb\x1b[31m\n")
+    assert_one_line(done, r"object a\u{202e}b\u{1b}[31m of the list")
+
+
 def _quoted(text: str) -> str:
     return "".join(chr(b) if chr(b).isalnum() and b < 128 else f"%{b:02X}" for b in text.encode())
 
@@ -251,8 +266,10 @@ def test_what_is_wrong_with_objects_is_counted_by_kind(gateway: Gateway, store: 
     # A missing object is a failed GET, and a failed part of a batch that went well.
     assert (done.run["requests_failed"] > 0) == (mode == "get")
 
+    # Of the right length, and somebody else's.
+    assert call(store, "PUT", f"/{BUCKET}/{key(3)}", {}, wrong_byte).status == 200
     done = bench(gateway.s3, *made, *SHORT, "--prepare", "--requests", "60")
-    assert done.code == 0 and "2 objects written, 6 were there" in done.stderr, done
+    assert done.code == 0 and "3 objects written, 5 were there" in done.stderr, done
 
 
 def test_what_is_missing_is_said_with_what_to_do(gateway: Gateway, store: Target) -> None:
@@ -263,6 +280,9 @@ def test_what_is_missing_is_said_with_what_to_do(gateway: Gateway, store: Target
     assert_one_line(bench(store, *MADE, "--mode", "batch"), "has no BatchGet", "--mode get", "batchgate serve")
     many = bench(gateway.s3, *MADE, "--mode", "batch", "--batch", "10001")
     assert_one_line(many, "no more than 10000 entries", "--batch")
+    many = bench(gateway.s3, "--bucket", "never-made", "--prepare", "--mode", "batch", "--batch", "10001")
+    assert_one_line(many, "no more than 10000 entries", "--batch")
+    assert call(store, "HEAD", "/never-made").status == 404, "it is said before anything is written"
 
 
 def test_whoever_may_not_is_told_why(gateway: Gateway) -> None:
@@ -331,7 +351,27 @@ def test_told_to_end_it_prints_what_it_has(gateway: Gateway, told: signal.Signal
     assert done.code == 3 and done.stderr == "", done
     first, second = done.report["runs"]
     assert first["cut_short"] is True and first["objects"] >= 10 * 40 and second["objects"] == 0, done
+    assert second["cut_short"] is True, "it had no turn"
     assert done.report["ratio"]["objects_per_second"] is None
+
+
+def test_told_to_end_in_the_warm_up_it_has_nothing(gateway: Gateway) -> None:
+    flags = (*MADE, "--json", "--warm-up", "60s", "--mode", "batch", "--batch", "40", "--compare", "get")
+    before = gateway.metric("batchgate_batch_batches_total")
+    with started(gateway.s3, *flags) as child:
+        wait_for("some batches", lambda: gateway.metric("batchgate_batch_batches_total") > before + 20, 20)
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=5)
+    assert_one_line(Done(child.returncode, stdout, stderr), "stopped before anything was measured")
+
+
+def test_nobody_who_reads_the_report_is_no_reason_to_complain(gateway: Gateway) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    flags = argv(gateway.s3, (*MADE, "--warm-up", "0s", "--requests", "1"))
+    done = subprocess.run(flags, env=environment(FULL), stdout=writes, stderr=subprocess.PIPE, timeout=20)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (3, b"")
 
 
 def test_progress_is_for_terminals_and_has_no_colour(gateway: Gateway) -> None:

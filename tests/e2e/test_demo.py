@@ -12,17 +12,22 @@ from support.gateway import BINARY, clean_environment
 from support.process import Process, wait_for
 from support.store import Credentials, Target
 
-ROW = re.compile(r"^  (?P<way>\S.*?)  +(?P<rate>[\d,]+) +(?P<ratio>[\d,.]+)x$", re.M)
+ROW = re.compile(r"^  (?P<way>\S.*?)  +(?P<rate>[\d,.]+) +(?P<ratio>[\d,.]+)x$", re.M)
 SMALL = ["--objects", "200", "--size", "1KiB"]
 
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+# Nobody's proxy reaches this machine's loopback, so the demo asks none.
+PROXIES = {"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1", "ALL_PROXY": "http://127.0.0.1:1"}
+
+
+def demo(*arguments: str, **more_env: str) -> subprocess.CompletedProcess[str]:
     command = [str(BINARY), "demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+    env = {**clean_environment(), **more_env}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_demo_tells_its_story_and_exits_0() -> None:
-    done = demo(*SMALL, "--backend-latency", "2ms")
+    done = demo(*SMALL, "--backend-latency", "2ms", **PROXIES)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     rows = {row["way"]: float(row["ratio"].replace(",", "")) for row in ROW.finditer(done.stdout)}
     assert list(rows) == [
@@ -61,6 +66,9 @@ def test_demo_serves_on_what_it_wrote(tmp_path: Path) -> None:
         (["--size", "10kb"], "is no size"),
         (["--size", "1GiB"], "fewer or smaller objects"),
         (["--backend-latency", "5"], "is no duration"),
+        (["--backend-latency", "6s"], "at most 2s"),
+        (["--backend-latency", "1s", "--objects", "50000"], "fewer --objects"),
+        (["--objects", "50001", "--size", "1"], "1..=50000"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], says: str) -> None:
@@ -75,3 +83,13 @@ def test_an_interrupt_ends_it(tmp_path: Path) -> None:
     process.child.send_signal(signal.SIGINT)
     assert process.child.wait(10) == 3
     assert process.stderr() == "batchgate: interrupted\n"
+
+
+def test_nobody_who_reads_on_is_no_reason_to_complain() -> None:
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([str(BINARY), "demo", *SMALL], stdout=pipe, stderr=pipe, env=clean_environment())
+    assert child.stdout is not None and child.stderr is not None
+    assert child.stdout.readline().startswith(b"One request, many objects")
+    child.stdout.close()
+    assert (child.wait(20), child.stderr.read()) == (3, b"")
+    child.stderr.close()

@@ -62,10 +62,12 @@ pub struct BenchArgs {
     /// Bytes of each object, such as 10KiB; at most 256MiB [default: 10KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Objects")]
     pub(super) size: Option<u64>,
-    /// Write the objects first, and the bucket, unless they are there
+    /// Write the objects first, and the bucket, unless they are there. One that is there with another length, or with the MD5
+    /// of other bytes as its ETag, is written anew
     #[arg(long, help_heading = "Objects")]
     pub(super) prepare: bool,
-    /// Read these objects instead: a file with one key a line. Of them only the length is known
+    /// Read these objects instead: a list as `batchgate get` takes it, whole objects of --bucket only; `-` is standard input.
+    /// Their bytes are not compared
     #[arg(long, value_name = "FILE", help_heading = "Objects")]
     pub(super) from: Option<PathBuf>,
     /// Compare lengths only, not bytes
@@ -103,12 +105,12 @@ pub struct BenchArgs {
     /// The same load for so long before anything is measured, of each mode; 0s for none [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Load")]
     pub(super) warm_up: Option<Duration>,
-    /// Threads of this process [default: half of the cores, no more than workers]
+    /// Threads of this process, at most 256 [default: half of the cores, no more than workers]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(super) threads: Option<usize>,
 
-    /// Measure this mode too, in turns with --mode, and print how many times as fast --mode is: the median of the rounds, the
-    /// lowest and the highest. Duration or requests are those of each mode, divided over the rounds
+    /// Measure this mode too, in turns with --mode (who goes first alternates), and print how many times as fast --mode is: the
+    /// median of the rounds, the lowest and the highest. Duration or requests are those of each mode, divided over the rounds
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Comparison")]
     pub(super) compare: Option<ModeName>,
     /// Workers of the other mode [default: those of --workers]
@@ -117,7 +119,7 @@ pub struct BenchArgs {
     /// Entries of each BatchGet of the other mode [default: those of --batch]
     #[arg(long, value_name = "N", help_heading = "Comparison")]
     pub(super) compare_batch: Option<usize>,
-    /// How often the two take turns [default: 5]
+    /// How often the two take turns, each for at least 10ms of --duration [default: 5]
     #[arg(long, value_name = "N", help_heading = "Comparison")]
     pub(super) rounds: Option<u64>,
 

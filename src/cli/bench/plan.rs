@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::args::{BenchArgs, ModeName};
+use super::list;
+use crate::config::format_duration;
 use crate::load::{Extent, Job, Keys, Mix, Mode, Pace};
-use crate::types::{BucketName, ObjectKey};
+use crate::types::BucketName;
 
 const PREFIX: &str = "batchgate-bench/";
 const OBJECTS: u64 = 1000;
@@ -26,6 +28,12 @@ const SIZE_BYTES_MAX: u64 = 256 << 20;
 
 /// Most workers, requests under way, entries or rounds: beyond is a slip of the hand.
 const COUNT_MAX: u64 = 100_000;
+
+/// Most threads: beyond what machines have cores, each only costs.
+const THREADS_MAX: u64 = 256;
+
+/// Shortest time that is measured in one piece: a few requests end in it.
+const ROUND_MIN: Duration = Duration::from_millis(10);
 
 /// Fewest requests a second: one in a quarter of an hour.
 const RATE_MIN: f64 = 0.001;
@@ -64,11 +72,11 @@ impl Plan {
 ///
 /// # Errors
 /// Everything that is wrong with them, a sentence each.
-pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>, cores: usize) -> Result<Plan, Vec<String>> {
+pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<Vec<u8>>, cores: usize) -> Result<Plan, Vec<String>> {
     let mut problems = contradictions(args);
     problems.extend(beyond_limits(args));
-    let keys = keys(args, read_file).unwrap_or_else(|problem| {
-        problems.push(problem);
+    let keys = keys(args, read_file).unwrap_or_else(|wrong| {
+        problems.extend(wrong);
         Keys::Listed(Arc::new([]))
     });
     let entries = args.batch.unwrap_or(BATCH);
@@ -79,6 +87,12 @@ pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>, c
     let rounds = args.rounds.unwrap_or(ROUNDS);
     if args.compare.is_some() && args.requests.is_some_and(|requests| requests < rounds) {
         problems.push(format!("--requests must be at least the number of rounds, {rounds}"));
+    }
+    let pieces = if args.compare.is_some() { rounds.max(1) } else { 1 };
+    let duration = args.duration.unwrap_or(DURATION);
+    if args.requests.is_none() && duration.as_secs_f64() / (pieces as f64) < ROUND_MIN.as_secs_f64() {
+        let of_each = if pieces > 1 { format!(" for each of {pieces} rounds") } else { String::new() };
+        problems.push(format!("--duration must be at least {}{of_each}", format_duration(ROUND_MIN)));
     }
     let mode = |name: ModeName, entries: usize| match name {
         ModeName::Get => Mode::Get,
@@ -95,7 +109,7 @@ pub fn plan(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>, c
         keys,
         mode: mode(args.mode.unwrap_or(ModeName::Get), entries),
         pace: pace(workers),
-        extent: args.requests.map_or(Extent::Duration(args.duration.unwrap_or(DURATION)), Extent::Requests),
+        extent: args.requests.map_or(Extent::Duration(duration), Extent::Requests),
         warm_up: args.warm_up.unwrap_or(WARM_UP),
         verify: !args.no_verify,
         seed: args.seed.unwrap_or(0),
@@ -135,7 +149,7 @@ fn beyond_limits(args: &BenchArgs) -> Vec<String> {
         ("--compare-workers", wide(args.compare_workers), COUNT_MAX),
         ("--in-flight", wide(args.in_flight), COUNT_MAX),
         ("--rounds", args.rounds, COUNT_MAX),
-        ("--threads", wide(args.threads), COUNT_MAX),
+        ("--threads", wide(args.threads), THREADS_MAX),
     ];
     for (flag, number, max) in numbers {
         match number {
@@ -153,13 +167,10 @@ fn beyond_limits(args: &BenchArgs) -> Vec<String> {
     if args.prefix.as_ref().is_some_and(|prefix| prefix.len() > PREFIX_BYTES_MAX) {
         problems.push(format!("--prefix must have at most {PREFIX_BYTES_MAX} bytes"));
     }
-    if args.duration.is_some_and(|duration| duration.is_zero()) {
-        problems.push("--duration must be more than 0s".into());
-    }
     problems
 }
 
-fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Result<Keys, String> {
+fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Keys, Vec<String>> {
     let Some(file) = &args.from else {
         return Ok(Keys::Made {
             prefix: args.prefix.as_deref().unwrap_or(PREFIX).into(),
@@ -167,14 +178,10 @@ fn keys(args: &BenchArgs, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Re
             size: args.size.unwrap_or(SIZE_BYTES),
         });
     };
-    let text = read_file(file).map_err(|error| format!("--from {} cannot be read: {error}", file.display()))?;
-    // One key a line, byte for byte; empty lines are none.
-    let keys: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    match keys.iter().find(|key| ObjectKey::new(key).is_none()) {
-        Some(_) => Err(format!("--from {} has a line of more than {} bytes", file.display(), ObjectKey::BYTES_MAX)),
-        None if keys.is_empty() => Err(format!("--from {} names no key", file.display())),
-        None => Ok(Keys::Listed(keys)),
-    }
+    let name = file.display().to_string();
+    let text = read_file(file).map_err(|error| vec![format!("--from {name} cannot be read: {error}")])?;
+    let keys = list::keys(&name, &text, args.bucket.as_deref().unwrap_or_default())?;
+    Ok(Keys::Listed(keys.into()))
 }
 
 /// Flags that are given and cannot be meant together.
@@ -242,9 +249,9 @@ mod tests {
         let args =
             Cli::try_parse_from([&["bench"], flags.split_whitespace().collect::<Vec<_>>().as_slice()].concat()).unwrap().args;
         let read_file = |path: &Path| match path.to_str() {
-            Some("keys.txt") => Ok("a\n\nb c\r\n/d\n".to_owned()),
-            Some("empty.txt") => Ok("\n".to_owned()),
-            Some("long.txt") => Ok("k".repeat(1025)),
+            Some("keys.txt") => Ok(b"a\n\nb c\r\n/d\n".to_vec()),
+            Some("empty.txt") => Ok(b"\n".to_vec()),
+            Some("long.txt") => Ok(b"k".repeat(1025)),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         plan(&args, &read_file, 4)
@@ -269,6 +276,7 @@ mod tests {
         assert_eq!((second.mode, second.pace), (Mode::Get, Pace::Closed { workers: 32 }));
         assert_eq!((&first.keys, first.extent, second.extent), (&second.keys, Extent::Requests(50), Extent::Requests(50)));
         assert_eq!((first.seed, second.seed, plan.rounds, plan.in_flight_max(), plan.threads), (7, 7, 10, 32, 2));
+        assert!(plan_of("--bucket b --compare batch --duration 50ms").is_ok());
         let plan = plan_of("--bucket b --mode batch --compare batch --compare-batch 1024").unwrap();
         assert_eq!((plan.jobs[0].mode, plan.jobs[1].mode), (Mode::Batch(128), Mode::Batch(1024)));
     }
@@ -319,14 +327,18 @@ mod tests {
             ("--bucket b --rate 0", "--rate must be from 0.001 to 1000000"),
             ("--bucket b --rate nan", "--rate must be from 0.001 to 1000000"),
             ("--bucket b --size 257MiB", "--size must be at most 256MiB"),
-            ("--bucket b --duration 0s", "--duration must be more than 0s"),
+            ("--bucket b --threads 257", "--threads must be at most 256"),
+            ("--bucket b --duration 0s", "--duration must be at least 10ms"),
+            ("--bucket b --duration 9ms", "--duration must be at least 10ms"),
+            ("--bucket b --compare batch --rounds 1001", "--duration must be at least 10ms for each of 1001 rounds"),
+            ("--bucket b --compare batch --duration 49ms", "--duration must be at least 10ms for each of 5 rounds"),
             ("--bucket b --in-flight 5", "--in-flight needs --rate"),
             ("--bucket b --rounds 5", "--rounds needs --compare"),
             ("--bucket b --compare-workers 5", "--compare-workers needs --compare"),
             ("--bucket b --mode mixed --batch 5", "--batch needs a mode that sends BatchGets"),
             ("--bucket b --mode mixed --mix get=0", "--mix has no weight above 0"),
             ("--bucket b --from empty.txt", "--from empty.txt names no key"),
-            ("--bucket b --from long.txt", "--from long.txt has a line of more than 1024 bytes"),
+            ("--bucket b --from long.txt", "--from long.txt:1: a key has 1 to 1024 bytes, this one has 1025"),
             ("--bucket b --from keys.txt --mode mixed", "--from names objects of others"),
         ] {
             let problems = plan_of(flags).unwrap_err();

@@ -38,6 +38,21 @@ const BATCHES: [usize; 3] = [32, 128, 1000];
 /// Most bytes that the objects may have together: the embedded store lives in memory.
 const BYTES_MAX: u64 = 512 * 1024 * 1024;
 
+/// Most objects: more would take minutes to write.
+const OBJECTS_MAX: u64 = 50_000;
+
+/// Latest answers of the store; the gateway gives up on a store that is not much later.
+const LATENCY_MAX: Duration = Duration::from_secs(2);
+
+/// Most objects that are written at a time to a store that answers late.
+const WRITERS_MAX: usize = 256;
+
+/// Longest time that writing may wait for a store that answers late.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// From this time on, what takes long is announced.
+const LONG: Duration = Duration::from_secs(3);
+
 /// What `demo` can be told.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -50,13 +65,13 @@ const BYTES_MAX: u64 = 512 * 1024 * 1024;
                   Exit codes: 0 all went well, 2 wrong usage, 3 it could not be done."
 )]
 pub struct DemoArgs {
-    /// How many objects are written and read
-    #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    /// How many objects are written and read, at most 50000
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=OBJECTS_MAX))]
     objects: u64,
     /// Bytes of each object, such as 10KiB
     #[arg(long, value_name = "SIZE", default_value = "10KiB", value_parser = parse_size)]
     size: u64,
-    /// How long the store waits before each answer, such as 5ms
+    /// How long the store waits before each answer, such as 5ms; at most 2s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     backend_latency: Duration,
     /// Keep serving afterwards, until Ctrl-C
@@ -81,11 +96,7 @@ pub struct Objects {
 /// # Errors
 /// Only those of `out`.
 pub fn run(args: &DemoArgs, out: &mut dyn Write) -> io::Result<u8> {
-    if args.size.saturating_mul(args.objects) > BYTES_MAX {
-        let what = format!(
-            "--objects times --size is more than the demo's store in memory takes ({}); give fewer or smaller objects",
-            format_size(BYTES_MAX)
-        );
+    if let Err(what) = is_too_much(args) {
         return Ok(complain(&what, EXIT_USAGE));
     }
     if let Err(what) = start_logging("error", false) {
@@ -105,6 +116,36 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write) -> io::Result<u8> {
     });
     runtime.shutdown_background();
     done
+}
+
+/// Why this is more than a demo can be.
+fn is_too_much(args: &DemoArgs) -> Result<(), String> {
+    if args.size.saturating_mul(args.objects) > BYTES_MAX {
+        return Err(format!(
+            "--objects times --size is more than the demo's store in memory takes ({}); give fewer or smaller objects",
+            format_size(BYTES_MAX)
+        ));
+    }
+    let latency = format_duration(args.backend_latency);
+    if args.backend_latency > LATENCY_MAX {
+        return Err(format!("--backend-latency {latency} is too long for a demo: give at most {}", format_duration(LATENCY_MAX)));
+    }
+    let (_, wait) = writers(args);
+    if wait > WRITE_WAIT_MAX {
+        return Err(format!(
+            "to write {} objects to a store that answers {latency} late takes {} s: give fewer --objects or less --backend-latency",
+            thousands(args.objects),
+            wait.as_secs()
+        ));
+    }
+    Ok(())
+}
+
+/// How many objects are written at a time, so many that the store's lateness costs a second or little more; and what it costs.
+fn writers(args: &DemoArgs) -> (usize, Duration) {
+    let late = args.backend_latency.as_secs_f64() * args.objects as f64;
+    let writers = (late.ceil() as usize).clamp(WORKERS, WRITERS_MAX);
+    (writers, Duration::from_secs_f64(late / writers as f64))
 }
 
 /// Serves on if that was asked for, then ends the gateway.
@@ -136,8 +177,12 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
     writeln!(out, "  store     in memory, in this process; {latency}")?;
     writeln!(out, "  gateway   {url}, in this process too; all requests below go through it")?;
     let stock = Stock::new(&url, &identity.access_key, identity.secret_key.expose(), Arc::clone(&objects));
+    let (writers, wait) = writers(args);
+    if wait >= LONG {
+        writeln!(out, "  writing   takes {} s, since the store is that late ...", wait.as_secs())?;
+    }
     let started = Instant::now();
-    if let Err(what) = stock.write(WORKERS).await {
+    if let Err(what) = stock.write(writers).await {
         return Ok(Err(what));
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -147,7 +192,9 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
         thousands(args.objects),
         format_size(args.size)
     )?;
-    writeln!(out, "Reading them, {} s each way, comparing every byte:\n", MEASURED.as_secs())?;
+    // What is under way when the time is over is waited for.
+    let at_least = if args.backend_latency * 10 > MEASURED { "at least " } else { "" };
+    writeln!(out, "Reading them, {at_least}{} s each way, comparing every byte:\n", MEASURED.as_secs())?;
     writeln!(out, "  {:<42} {:>11} {:>10}", "", "objects/s", "speed-up")?;
     let ways = match Ways::new(&url, &identity, stock, objects) {
         Ok(ways) => ways,
@@ -160,7 +207,7 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
             Err(what) => return Ok(Err(format!("{way}: {what}"))),
         };
         let speed_up = rate / *first.get_or_insert(rate);
-        writeln!(out, "  {:<42} {:>11} {:>9.1}x", way.to_string(), thousands(rate as u64), speed_up)?;
+        writeln!(out, "  {:<42} {:>11} {:>9.1}x", way.to_string(), figure(rate), speed_up)?;
         out.flush()?;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -208,6 +255,11 @@ async fn start(args: &DemoArgs, identity: IdentityConfig) -> Result<Running, Str
     app.spawn().await.map_err(|e| e.to_string())
 }
 
+/// A rate: `12,345`, or `0.5` where a whole number would say little.
+fn figure(rate: f64) -> String {
+    if rate < 9.95 { format!("{rate:.1}") } else { thousands(rate.round() as u64) }
+}
+
 /// `12,345`
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -229,6 +281,24 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         let all = [0, 999, 1000, 12_345, 1_234_567].map(thousands);
         assert_eq!(all, ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
+
+    #[test]
+    fn slow_rates_have_a_decimal() {
+        assert_eq!([0.46, 9.94, 9.96, 1234.5].map(figure), ["0.5", "9.9", "10", "1,235"]);
+    }
+
+    #[test]
+    fn what_would_take_long_is_written_by_more_or_refused() {
+        let of = |objects, millis| DemoArgs { objects, size: 1, backend_latency: Duration::from_millis(millis), serve: false };
+        let wait = |objects, millis| writers(&of(objects, millis));
+        assert_eq!(wait(2000, 0), (32, Duration::ZERO));
+        assert_eq!(wait(2000, 5), (32, Duration::from_micros(312_500)));
+        assert_eq!(wait(2000, 50), (100, Duration::from_secs(1)));
+        assert_eq!(wait(2000, 2000), (256, Duration::from_millis(15_625)));
+        assert!(is_too_much(&of(2000, 2000)).is_ok() && is_too_much(&of(50_000, 100)).is_ok());
+        assert!(is_too_much(&of(1, 2001)).is_err_and(|what| what.contains("at most 2s")));
+        assert!(is_too_much(&of(50_000, 1000)).is_err_and(|what| what.contains("takes 195 s: give fewer --objects")));
     }
 
     #[test]
