@@ -34,9 +34,9 @@ def test_demo_tells_its_story_and_exits_0() -> None:
         "GET, one after another, AWS SDK",
         "GET, 32 at a time, AWS SDK",
         "GET, 32 at a time, bare HTTP client",
-        "BatchGet of 32, one after another",
-        "BatchGet of 128, one after another",
-        "BatchGet of 200, one after another",
+        "BatchGet of 32, bare HTTP client",
+        "BatchGet of 128, bare HTTP client",
+        "BatchGet of 200, bare HTTP client",
     ]
     assert rows["GET, one after another, AWS SDK"] == 1.0
     assert "200 of 1KiB, written by the AWS SDK for Rust" in done.stdout

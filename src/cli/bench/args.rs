@@ -33,12 +33,19 @@ Percentiles come from histograms (HDR, three digits). Failed requests are in non
 Objects stay where --prepare wrote them, so that the next run finds them.";
 
 const AFTER_HELP: &str = "Examples:
-  batchgate bench --bucket bench --prepare                               # GETs
-  batchgate bench --bucket bench --mode batch --batch 128                # BatchGets
+  # GETs of objects that are written first
+  batchgate bench --bucket bench --prepare
+
+  # BatchGets of the same objects, alone and against GETs
+  batchgate bench --bucket bench --mode batch --batch 128
   batchgate bench --bucket bench --mode batch --workers 1 --compare get --compare-workers 32
-  batchgate bench --bucket bench --rate 500 --duration 60s --json        # open loop
+
+  # An open loop: 500 requests a second, however long each takes
+  batchgate bench --bucket bench --rate 500 --duration 60s --json
+
+  # Several kinds of requests, and objects of your own
   batchgate bench --bucket bench --mode mixed --mix get=80,batch=15,put=5
-  batchgate bench --bucket data --from keys.txt --mode batch             # objects of others
+  batchgate bench --bucket data --from keys.txt --mode batch
 
 Exit codes: 0 all went well, 1 some requests failed or could not be started, 2 wrong usage, 3 it could not be done, or was cut \
 short (what was measured until then is printed).";

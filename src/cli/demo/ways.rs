@@ -41,7 +41,7 @@ impl fmt::Display for Way {
             Self::Stock { workers: 1 } => write!(f, "GET, one after another, AWS SDK"),
             Self::Stock { workers } => write!(f, "GET, {workers} at a time, AWS SDK"),
             Self::Bare { workers } => write!(f, "GET, {workers} at a time, bare HTTP client"),
-            Self::Batch { entries } => write!(f, "BatchGet of {}, one after another", super::thousands(*entries as u64)),
+            Self::Batch { entries } => write!(f, "BatchGet of {}, bare HTTP client", super::thousands(*entries as u64)),
         }
     }
 }

@@ -18,12 +18,19 @@ use crate::types::BucketName;
 
 const EXAMPLES: &str = "\
 Examples:
-  batchgate get s3://train/labels.json                         # into the current folder
-  batchgate get --from keys.txt --bucket train --out samples   # a file for each key of a list
-  batchgate get --from keys.txt --bucket train --out shard.tar # one tar file
+  # Into the current folder
+  batchgate get s3://train/labels.json
+
+  # A file for each key of a list; again with --skip-existing it goes on after an interruption
+  batchgate get --from keys.txt --bucket train --out samples
+  batchgate get --from keys.txt --bucket train --out samples --skip-existing
+
+  # One tar file, or a tar stream
+  batchgate get --from keys.txt --bucket train --out shard.tar
   batchgate get --from keys.txt --bucket train --out - | tar -x --directory samples
-  batchgate get s3://train/labels.json --out - | jq .          # the bytes of one object
-  batchgate get --from keys.txt --bucket train --out samples --skip-existing   # goes on
+
+  # The bytes of one object
+  batchgate get s3://train/labels.json --out - | jq .
 
   # Everything in a bucket, listed with the AWS CLI
   aws s3api list-objects-v2 --bucket train --query 'Contents[].[Key]' --output text |
@@ -75,7 +82,7 @@ pub struct GetArgs {
     /// Replace FILE.tar if it is there
     #[arg(long)]
     overwrite: bool,
-    /// Leave out what is in DIR already, so that an interrupted run can go on
+    /// Leave out what is in DIR already under its name, whatever it holds, so that an interrupted run can go on
     #[arg(long)]
     skip_existing: bool,
     /// Most objects in one request. Default: as many as the endpoint takes
@@ -111,7 +118,10 @@ impl GetArgs {
             }
             (Out::Archive, None)
         } else {
-            (Out::Folder, None)
+            let wrong = self
+                .is_compressed()
+                .then_some("a tar is written as it is: pipe --out - through a compressor, or end the name in .tar");
+            (Out::Folder, wrong)
         };
         let is_folder = matches!(out, Out::Folder);
         let wrong = match wrong {
@@ -132,6 +142,12 @@ impl GetArgs {
             }
             _ => String::new(),
         }
+    }
+
+    /// A name that no folder would be given.
+    fn is_compressed(&self) -> bool {
+        let name = self.out.to_string_lossy();
+        !self.out.is_dir() && [".tgz", ".tar.gz", ".tar.zst", ".tar.xz", ".tar.bz2"].iter().any(|end| name.ends_with(end))
     }
 
     fn is_tar(&self) -> bool {
