@@ -19,6 +19,7 @@ use crate::config::{
     BackendConfig, IdentityConfig, RouteConfig, Settings, format_duration, format_size, parse_duration, parse_size,
 };
 use crate::load::Keys;
+use crate::load::report::length;
 use crate::telemetry::start_logging;
 use stock::Stock;
 use ways::{Way, Ways};
@@ -192,7 +193,7 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
         out,
         "  objects   {} of {}, written by the AWS SDK for Rust in {seconds:.1} s\n",
         thousands(args.objects),
-        format_size(args.size)
+        length(args.size)
     )?;
     // What is under way when the time is over is waited for.
     let at_least = if args.backend_latency * 10 > MEASURED { "at least " } else { "" };
