@@ -13,7 +13,7 @@ use super::endpoint::Endpoint;
 use super::entry::Entry;
 use super::error::ClientError;
 use super::many::{Event, Head, ManyConfig};
-use super::pace::Pace;
+use super::pace::{InVain, Pace};
 use crate::backend::s3::is_about_our_signature;
 
 /// Events that a GET may be ahead of whoever reads them; a piece of a body is at most the connection's read buffer, 32 KiB.
@@ -27,6 +27,9 @@ pub(super) struct Gets {
     /// The first entry that was not asked for yet.
     next: usize,
     under_way: VecDeque<Get>,
+    in_vain: InVain,
+    /// What ends all, once the last event was taken.
+    over: Option<ClientError>,
 }
 
 struct Shared {
@@ -42,10 +45,14 @@ struct Get {
 
 impl Gets {
     pub fn new(endpoint: Arc<Endpoint>, entries: Arc<[Entry]>, config: ManyConfig) -> Self {
-        Self { shared: Arc::new(Shared { endpoint, entries, config }), next: 0, under_way: VecDeque::new() }
+        let shared = Arc::new(Shared { endpoint, entries, config });
+        Self { shared, next: 0, under_way: VecDeque::new(), in_vain: InVain::default(), over: None }
     }
 
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        if let Some(error) = self.over.take() {
+            return Err(error);
+        }
         loop {
             while self.under_way.len() < self.shared.config.gets_max.max(1) && self.next < self.shared.entries.len() {
                 let (to, events) = mpsc::channel(EVENTS_AHEAD_MAX);
@@ -55,7 +62,14 @@ impl Gets {
             }
             let Some(get) = self.under_way.front_mut() else { return Ok(None) };
             match get.events.recv().await {
-                Some(happens) => return happens.map(Some),
+                Some(happens) => {
+                    match &happens {
+                        Ok(Event::Ends) => self.in_vain.progress(),
+                        Ok(Event::Fails { error, .. }) => self.over = self.in_vain.failed(error),
+                        _ => {}
+                    }
+                    return happens.map(Some);
+                }
                 None => drop(self.under_way.pop_front()),
             }
         }

@@ -3,7 +3,10 @@
 //!
 //! The list is cut at the endpoint's limits; after a break it is asked for again from the first entry that was not whole.
 //! Invariants: what [`Event::Ends`] was whole and is never asked for again; memory is a few buffers beside the list, whatever
-//! the sizes; attempts that bring nothing are bounded.
+//! the sizes; attempts that bring nothing are bounded, for an entry and, where one entry after another breaks off, for the list.
+//!
+//! What is tried again are requests. A part of a batch that is an error is final, a 503 too: the gateway has asked its store for
+//! as long as it gives an entry. By GETs, where nobody did so before, an entry's 503 is asked for again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use super::endpoint::{Answer, Endpoint, Limits};
 use super::entry::{BatchRequest, Entry};
 use super::error::{ClientError, Refusal};
 use super::gets::Gets;
-use super::pace::{BACKOFF_BASE, Pace};
+use super::pace::{BACKOFF_BASE, InVain, Pace};
 use super::reader::{self, PartHead};
 
 /// What a request has besides its entries, in bytes, and more.
@@ -117,6 +120,9 @@ pub struct Many {
     /// Whether it had begun.
     begun: bool,
     pace: Pace,
+    in_vain: InVain,
+    /// What ends all, once the last event was taken.
+    over: Option<ClientError>,
     wait: Option<Duration>,
     state: State,
 }
@@ -145,7 +151,8 @@ impl Many {
     /// Asks for nothing yet.
     pub fn new(endpoint: Arc<Endpoint>, entries: Arc<[Entry]>, config: ManyConfig) -> Self {
         let pace = Pace::new(config.backoff_base);
-        Self { endpoint, entries, config, next: 0, begun: false, pace, wait: None, state: State::Unknown }
+        let (in_vain, over) = (InVain::default(), None);
+        Self { endpoint, entries, config, next: 0, begun: false, pace, in_vain, over, wait: None, state: State::Unknown }
     }
 
     /// What happens next, or `None` once every entry is done with.
@@ -154,6 +161,9 @@ impl Many {
     /// Those that end all: whoever asks is not known, the endpoint cannot be reached, answers what it must not, or brings
     /// nothing however often it is asked. Entries that were done with are good all the same.
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        if let Some(error) = self.over.take() {
+            return Err(error);
+        }
         loop {
             if let Some(wait) = self.wait.take() {
                 tokio::time::sleep(wait).await;
@@ -247,6 +257,11 @@ impl Many {
 
     /// The entry whose turn it was is done with.
     fn done(&mut self) {
+        self.in_vain.progress();
+        self.pass_over();
+    }
+
+    fn pass_over(&mut self) {
         self.next += 1;
         self.begun = false;
         self.pace.progress();
@@ -263,7 +278,8 @@ impl Many {
             // All the rest can still be had if it is this entry that breaks off each time.
             None if self.begun && error.may_pass() => {
                 let index = self.next;
-                self.done();
+                self.pass_over();
+                self.over = self.in_vain.failed(&error);
                 Ok(Event::Fails { index, error })
             }
             None => Err(error),

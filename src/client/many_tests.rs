@@ -281,6 +281,29 @@ async fn an_entry_that_always_breaks_off_fails_alone() {
 }
 
 #[tokio::test]
+async fn one_entry_after_another_that_breaks_off_ends_all() {
+    for by_batch in [true, false] {
+        let endpoint = Scripted::start(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
+            ("GET", "/?batch-get=") if !by_batch => store(seen),
+            ("POST", _) if seen.keys()[0].starts_with("bad") => cut_behind(batch(seen), "body of bad"),
+            ("GET", path) if path.starts_with("/b/bad") => cut_behind(store(seen), "body of bad"),
+            ("POST", _) if seen.keys().len() > 1 => cut_behind(batch(seen), &body_of(&seen.keys()[0])),
+            ("GET", path) if path.starts_with("/b/") => store(seen),
+            _ => gateway(seen),
+        })
+        .await;
+        // Four in a row are the matter of these four.
+        let keys = ["bad1", "bad2", "bad3", "bad4", "a", "bad5"];
+        let told = read(&mut endpoint.many(&keys)).await.unwrap();
+        assert_eq!((told.entries.len(), &told.entries[4]), (6, &(4, body_of("a"))), "{told:?}");
+        let keys: Vec<_> = (0..1000).map(|i| format!("bad{i}")).collect();
+        let mut many = endpoint.many(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        let error = read(&mut many).await.unwrap_err();
+        assert!(matches!(&error, ClientError::Broken(what) if what.starts_with("5 objects in a row")), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn an_endpoint_that_brings_nothing_ends_all_after_a_bounded_number_of_attempts() {
     let endpoint = Scripted::start(|seen| match seen.method.as_str() {
         "POST" => cut_behind(batch(seen), BOUNDARY),

@@ -1,5 +1,5 @@
-//! How often the same thing is asked for, and how long before it is asked again. Pure: what enters is why there was no answer;
-//! what leaves is a time to wait, or nothing where it was asked for often enough.
+//! How often the same thing is asked for, and how long before it is asked again; how many things may be asked for in vain. Pure:
+//! what enters is why there was no answer; what leaves is a time to wait, or nothing where it was asked for often enough.
 
 use std::time::Duration;
 
@@ -13,6 +13,28 @@ pub const BACKOFF_BASE: Duration = Duration::from_millis(200);
 
 /// Longest wait that a `Retry-After` is given.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// Most entries in a row that fail because every attempt at them brought nothing: an endpoint that breaks off each of thousands
+/// is not worth their waits. More than a few, since entries that stand side by side may well be broken for the same reason.
+const ENTRIES_IN_VAIN_MAX: u32 = 5;
+
+/// Counts entries that failed because every attempt at them brought nothing.
+#[derive(Debug, Default)]
+pub(super) struct InVain(u32);
+
+impl InVain {
+    /// An entry is done with in another way: what was in vain is forgotten.
+    pub fn progress(&mut self) {
+        self.0 = 0;
+    }
+
+    /// An entry failed by this error. Gives the error that ends all where there were too many of them.
+    pub fn failed(&mut self, error: &ClientError) -> Option<ClientError> {
+        self.0 = if error.may_pass() { self.0 + 1 } else { 0 };
+        let gives_up = self.0 >= ENTRIES_IN_VAIN_MAX;
+        gives_up.then(|| ClientError::Broken(format!("{} objects in a row failed however often they were asked for", self.0)))
+    }
+}
 
 /// Counts attempts that bring nothing.
 #[derive(Debug)]
@@ -64,6 +86,18 @@ mod tests {
         assert_eq!(waits(&mut pace), [200, 400, 800, 1600, 3200]);
         pace.progress();
         assert_eq!(waits(&mut pace).len(), 5);
+    }
+
+    #[test]
+    fn entries_in_vain_are_counted_in_a_row() {
+        let mut in_vain = InVain::default();
+        let broken = ClientError::Broken(String::new());
+        let until_end = |in_vain: &mut InVain| (1..100).find(|_| in_vain.failed(&broken).is_some());
+        assert_eq!(until_end(&mut in_vain), Some(5));
+        in_vain.progress();
+        assert_eq!(until_end(&mut in_vain), Some(5));
+        assert!(in_vain.failed(&refused(404, None)).is_none());
+        assert_eq!(until_end(&mut in_vain), Some(5));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::count::Seen;
 pub use super::count::{Owed, Summary};
+use super::error::printable;
 
 /// Longest header block, in bytes: what the gateway takes from a store, and room for what it adds.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -58,8 +59,9 @@ impl PartHead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong(pub String);
 
-pub(super) fn wrong<T>(what: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong(what.into()))
+pub(super) fn wrong<T>(what: impl AsRef<str>) -> Result<T, Wrong> {
+    // It may hold octets of the answer.
+    Err(Wrong(printable(what.as_ref())))
 }
 
 /// Reads one answer: [`Reader::feed`] takes octets, [`Reader::next`] gives what they hold, [`Reader::finish`] ends it.

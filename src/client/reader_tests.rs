@@ -244,6 +244,14 @@ fn a_summary_cannot_make_up_for_parts_that_are_missing() {
 }
 
 #[test]
+fn what_is_wrong_is_said_without_what_a_terminal_would_obey() {
+    let content_type = format!("{MULTIPART}; boundary={}", "0".repeat(32));
+    let owed = Owed { entries: 1, in_order: true, summary: false };
+    let got = read(&content_type, owed, &"\u{1b}[2J\u{202e}\r\n".into(), &[9], &[]);
+    assert_eq!(got, Err("`\\u{1b}[2J\\u{202e}` is no delimiter".into()));
+}
+
+#[test]
 fn heads_and_summaries_are_bounded() {
     let content_type = format!("{MULTIPART}; boundary={}", "0".repeat(32));
     let owed = Owed { entries: 1, in_order: true, summary: false };

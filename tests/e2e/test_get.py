@@ -180,6 +180,13 @@ def test_an_entry_that_fails_is_one_line(
     assert (done.totals["delivered"], done.totals["failed"]) == (2, 2)
 
 
+def test_thousands_that_fail_are_a_hundred_lines_and_a_count(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
+    keys = ["train/001", *(f"no/{i}" for i in range(1500))]
+    done = get(gateway.s3, "--from", "-", "--bucket", BUCKET, "--json", cwd=tmp_path, stdin=listed(keys))
+    assert (done.code, done.totals["failed"], done.totals["delivered"]) == (1, 1500, 1)
+    assert (len(done.lines), done.lines[-1]) == (101, "batchgate: and 1400 more objects that failed")
+
+
 def test_objects_of_several_buckets_have_them_in_their_names(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     done = get(gateway.s3, f"s3://{BUCKET}/train/001", f"s3://{OTHER}/train/001", cwd=tmp_path)
     assert done.code == 0, done.stderr
@@ -392,7 +399,7 @@ def test_what_cannot_be_done_is_one_line(gateway: Gateway, store: Target, corpus
         ("wrong secret", wrong_secret, [uri], "403 SignatureDoesNotMatch"),
         ("unknown key", nobody, [uri], "403 InvalidAccessKeyId"),
         ("wrong secret at the store", store.with_credentials(wrong_secret.credentials), [uri], "403 "),
-        ("no credentials", None, [uri, "--endpoint-url", gateway.s3.endpoint], "no credentials"),
+        ("no credentials", None, [uri, "--endpoint-url", gateway.s3.endpoint], "no credentials: set AWS_ACCESS_KEY_ID and"),
         ("no bucket", gateway.s3, ["s3://no-such-bucket/a", "s3://no-such-bucket/b"], "s3://no-such-bucket: there is no such bucket"),
         ("a file in the way", gateway.s3, [uri, "--out", "file"], "file cannot be written to: "),
         ("a file in the way of the folder", gateway.s3, [uri, "--out", "file/x"], "file/x cannot be written to: "),
@@ -401,7 +408,7 @@ def test_what_cannot_be_done_is_one_line(gateway: Gateway, store: Target, corpus
     ]
     for name, target, args, text in cases:
         done = get(target, *args, cwd=tmp_path)
-        assert (done.code, len(done.lines)) == (3, 1), f"{name}: {done}"
+        assert (done.code, len(done.lines)) == (3, 1) and len(done.stderr) < 250, f"{name}: {done}"
         assert name == "no bucket" or done.stdout == b"", f"{name}: {done}"
         assert done.lines[0].startswith("batchgate: ") and text in done.lines[0], f"{name}: {done}"
     assert files_of(tmp_path) == {"file": b""}
@@ -443,6 +450,7 @@ def test_a_full_disk_and_a_reader_that_leaves(gateway: Gateway, corpus: dict[str
 
 def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "bad").write_text(f's3://{BUCKET}/train/001\n\nkey-without-bucket\n{{"Key": "k", "Sise": 1}}\n')
+    (tmp_path / "odd").write_text('s3://a\x1b[2J/k\n{"Key": "k", "\x9b2J": 1}\n')
     uri = f"s3://{BUCKET}/train/001"
     cases: list[tuple[list[str], list[str]]] = [
         ([], ["nothing to get"]),
@@ -455,15 +463,20 @@ def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes],
         ([uri, "--overwrite"], ["--overwrite"]),
         ([uri, "--endpoint-url", "no url"], ["no url"]),
         ([uri, "--endpoint-url", "http://127.0.0.1:9/path"], ["http://127.0.0.1:9/path"]),
+        ([uri, "--endpoint-url", "http://user:sekret@127.0.0.1:9"], ["no user and no password"]),
+        (["s3://a\x1b[2J/k"], ["s3://a\\u{1b}[2J/k: "]),
+        (["\u202ekey"], ["\\u{202e}key: no S3 URI"]),
+        (["--from", "odd"], ["odd:1: `a\\u{1b}[2J` is no name", "odd:2: unknown field `\\u{9b}"]),
     ]
     for args, texts in cases:
         done = get(gateway.s3, *args, cwd=tmp_path)
         assert (done.code, done.stdout, len(done.lines)) == (2, b"", len(texts)), f"{args}: {done}"
         assert all(text in line for text, line in zip(texts, done.lines, strict=True)), f"{args}: {done}"
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]|sekret", done.stderr), f"{args}: {done}"
     many = get(gateway.s3, "--from", "-", cwd=tmp_path, stdin=b"no-bucket\n" * 50)
     assert (many.code, len(many.lines), many.lines[-1]) == (2, 21, "batchgate: and 30 more")
     assert get(gateway.s3, "--batch", "0", uri, cwd=tmp_path).code == 2
-    assert files_of(tmp_path).keys() == {"bad"}
+    assert files_of(tmp_path).keys() == {"bad", "odd"}
 
 
 def test_endpoint_and_credentials_are_found_as_by_every_aws_tool(
@@ -491,6 +504,11 @@ def test_endpoint_and_credentials_are_found_as_by_every_aws_tool(
     assert get(None, uri, cwd=work, **env, **keys, **both).code == 0
     assert get(None, uri, "--endpoint-url", closed_port(), cwd=work, **env, **keys, **both).code == 3
     assert get(None, uri, cwd=work, **env, AWS_PROFILE="no-such-profile", **both).code == 3
+    # A profile that is named goes before the keys of the environment, and there is no way around one that is missing.
+    others = {"AWS_ACCESS_KEY_ID": "NOBODY", "AWS_SECRET_ACCESS_KEY": "secret"}
+    assert get(None, uri, "--profile", "gate", cwd=work, **env, **others).code == 0
+    missing = get(None, uri, "--profile", "no-such-profile", cwd=work, **env, **keys, **both)
+    assert (missing.code, len(missing.lines)) == (2, 1) and "`no-such-profile`" in missing.lines[0]
 
 
 def test_help_teaches_the_command(tmp_path: Path) -> None:

@@ -39,10 +39,14 @@ bucket before the key where there are several buckets.
 
 Exit codes:
   0  everything is there
-  1  some entries failed, a line for each on stderr; the rest is there
+  1  some entries failed or all of them, each for itself, access denied for instance; a line for
+     each of the first 100 on stderr; the rest is there
   2  wrong usage, settings or list; nothing was asked for
-  3  it could not be done: no connection, no access, no such bucket, output not writable,
-     interrupted";
+  3  it could not be done: no connection, credentials missing or refused, none of the buckets
+     there, output not writable, interrupted
+
+Files are not forced to the disk one by one: after a power failure, files of the last minute may
+be empty under their names, and --skip-existing would leave them out.";
 
 /// What to get, and where to put it.
 #[derive(Clone, Debug, Args)]

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::super::aws::no_credentials;
 use super::place::{Place, PlaceError};
 use super::plan::Plan;
 use super::progress::Progress;
@@ -40,6 +41,7 @@ pub(super) async fn deliver(
         match many.next().await {
             Ok(None) => return delivery.place.finish().map_err(PlaceError::into_text),
             Ok(Some(event)) => delivery.take(event)?,
+            Err(ClientError::NoCredentials(why)) => return Err(format!("{url}: {}", no_credentials(&why))),
             Err(error) => return Err(format!("{url}: {error}")),
         }
     }
@@ -70,7 +72,7 @@ impl Delivery<'_> {
             }
             Event::Retries { error, wait } => {
                 self.void()?;
-                self.progress.line(&format!("{}: {error}; asking again in {:.1} s", self.url, wait.as_secs_f64()));
+                self.progress.retries(&format!("{}: {error}; asking again in {:.1} s", self.url, wait.as_secs_f64()));
             }
             Event::Begins(head) => self.begin(&head)?,
             Event::Data(octets) => {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::place::{NAMES_TRIED_MAX, PARTS_IN_THE_WAY, Place, PlaceError};
@@ -48,7 +48,10 @@ impl Folder {
         let shown = path.display().to_string();
         let opened = std::fs::create_dir_all(path).and_then(|()| {
             // The user's own path may well lead through links.
-            Ok(openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?)
+            let root = openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
+            // Better said once now than of every object, and before any is asked for.
+            accessat(&root, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())?;
+            Ok(root)
         });
         let root = Arc::new(opened.map_err(|error| format!("{shown} cannot be written to: {error}"))?);
         Ok(Self { shown, last: (String::new(), Arc::clone(&root)), root, count: 0, open: None })

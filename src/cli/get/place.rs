@@ -52,6 +52,10 @@ impl PlaceError {
     /// What an error of the file `shown` means.
     pub fn of(shown: &str, error: &io::Error) -> Self {
         let of_the_name = [
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::BUSY,
+            Errno::TXTBSY,
             Errno::NOTDIR,
             Errno::ISDIR,
             Errno::LOOP,
@@ -63,9 +67,26 @@ impl PlaceError {
         ];
         let shown = printable(shown);
         match Errno::from_io_error(error) {
-            // Another name may do better: a component too long, a file where a folder is wanted, a link.
+            // Another name may do better: a folder that is not ours to write to, a component too long, a file where a folder is
+            // wanted, a link. Not so where the disk is full or read-only.
             Some(errno) if of_the_name.contains(&errno) => Self::Entry(format!("{shown} cannot be written: {error}")),
             _ => Self::All(format!("{shown} cannot be written: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_name_is_no_matter_of_the_others() {
+        let of = |errno: Errno| PlaceError::of("out/a", &errno.into());
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP] {
+            assert!(matches!(of(errno), PlaceError::Entry(_)), "{errno}");
+        }
+        for errno in [Errno::NOSPC, Errno::ROFS, Errno::DQUOT, Errno::FBIG, Errno::IO, Errno::MFILE] {
+            assert!(matches!(of(errno), PlaceError::All(_)), "{errno}");
         }
     }
 }

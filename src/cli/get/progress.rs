@@ -2,7 +2,7 @@
 //! Invariant: every entry is counted once.
 
 use std::io::{self, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +13,9 @@ use crate::client::printable;
 
 /// How often the bar is drawn at the most, and its text made.
 const REDRAW: Duration = Duration::from_millis(100);
+
+/// Most lines about entries that failed, and as many about what is asked for again.
+const LINES_MAX: usize = 100;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -53,6 +56,10 @@ pub(super) struct Progress {
 struct Counted {
     totals: Totals,
     drawn: Instant,
+    /// Lines about entries that failed, those that were not said included.
+    failures: usize,
+    /// Lines about what is asked for again, likewise.
+    retries: usize,
 }
 
 impl Progress {
@@ -63,7 +70,7 @@ impl Progress {
         bar.set_style(ProgressStyle::with_template("[{bar:30}] {pos}/{len} objects {msg}").expect("a valid template"));
         let started = Instant::now();
         let totals = Totals { entries, way: "batch-get", ..Totals::default() };
-        Self { bar, started, counted: Mutex::new(Counted { totals, drawn: started }) }
+        Self { bar, started, counted: Mutex::new(Counted { totals, drawn: started, failures: 0, retries: 0 }) }
     }
 
     /// A line that stays.
@@ -77,12 +84,30 @@ impl Progress {
     /// An entry failed, and why.
     pub fn failed(&self, which: &str, why: &str) {
         self.count(|totals| totals.failed += 1);
-        self.line(&format!("{which}: {why}"));
+        self.one_of_many(|counted| &mut counted.failures, &format!("{which}: {why}"));
+    }
+
+    /// Something is asked for again, and why.
+    pub fn retries(&self, what: &str) {
+        self.one_of_many(|counted| &mut counted.retries, what);
+    }
+
+    /// A line of a kind of which there may be as many as entries.
+    fn one_of_many(&self, kind: impl FnOnce(&mut Counted) -> &mut usize, what: &str) {
+        let count = {
+            let mut counted = self.counted();
+            let count = kind(&mut counted);
+            *count += 1;
+            *count
+        };
+        if count <= LINES_MAX {
+            self.line(what);
+        }
     }
 
     /// Changes the totals and shows what they are now.
     pub fn count(&self, change: impl FnOnce(&mut Totals)) {
-        let mut counted = self.counted.lock().expect("counting does not panic");
+        let mut counted = self.counted();
         change(&mut counted.totals);
         if !self.bar.is_hidden() && counted.drawn.elapsed() >= REDRAW {
             counted.drawn = Instant::now();
@@ -96,13 +121,27 @@ impl Progress {
 
     /// The totals so far.
     pub fn totals(&self) -> Totals {
-        let totals = self.counted.lock().expect("counting does not panic").totals.clone();
+        let totals = self.counted().totals.clone();
         Totals { seconds: self.started.elapsed().as_secs_f64(), ..totals }
     }
 
-    /// Takes the bar away.
+    /// Takes the bar away, and says how much was not said.
     pub fn end(&self) {
         self.bar.finish_and_clear();
+        for line in self.unsaid() {
+            self.line(&line);
+        }
+    }
+
+    fn unsaid(&self) -> Vec<String> {
+        let counted = self.counted();
+        let more = [(counted.retries, "attempts that broke off"), (counted.failures, "objects that failed")];
+        let more = more.into_iter().map(|(count, what)| (count.saturating_sub(LINES_MAX), what));
+        more.filter(|(count, _)| *count > 0).map(|(count, what)| format!("and {count} more {what}")).collect()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().expect("counting does not panic")
     }
 }
 
@@ -128,6 +167,21 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_much_to_say_is_counted() {
+        let progress = Progress::new(1000);
+        for at in 0..LINES_MAX {
+            progress.failed(&format!("s3://b/{at}"), "why");
+        }
+        assert_eq!(progress.unsaid(), [""; 0]);
+        for _ in 0..LINES_MAX + 7 {
+            progress.retries("again");
+        }
+        progress.failed("s3://b/k", "why");
+        assert_eq!(progress.unsaid(), ["and 7 more attempts that broke off", "and 1 more objects that failed"]);
+        assert_eq!(progress.totals().failed, LINES_MAX + 1);
+    }
 
     #[test]
     fn totals_are_one_line() {
