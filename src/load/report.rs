@@ -40,7 +40,7 @@ impl Report<'_> {
         if let Some(job) = self.jobs.first() {
             let what = match &job.keys {
                 Keys::Made { prefix, count, size } => {
-                    format!("{count} objects of {} under {}", format_size(*size), printable(prefix))
+                    format!("{count} objects of {} under {}", length(*size), printable(prefix))
                 }
                 Keys::Listed(keys) => format!("{} objects of a list", keys.len()),
             };
@@ -178,6 +178,15 @@ impl Report<'_> {
     }
 }
 
+/// The length of an object: `10KiB`, or `1500 bytes` where a number alone would not say what it counts.
+pub fn length(bytes: u64) -> String {
+    match format_size(bytes) {
+        _ if bytes == 1 => "1 byte".to_owned(),
+        text if text.bytes().all(|byte| byte.is_ascii_digit()) => format!("{text} bytes"),
+        text => text,
+    }
+}
+
 fn tally_json(tally: &Tally) -> Value {
     json!({
         "requests": tally.requests,
@@ -311,6 +320,11 @@ mod tests {
              2 rounds are left out: a side got no object in them\n"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_length_says_what_it_counts() {
+        assert_eq!([0, 1, 1500, 10_240].map(length), ["0 bytes", "1 byte", "1500 bytes", "10KiB"]);
     }
 
     #[test]

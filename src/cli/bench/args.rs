@@ -47,8 +47,8 @@ const AFTER_HELP: &str = "Examples:
   batchgate bench --bucket bench --mode mixed --mix get=80,batch=15,put=5
   batchgate bench --bucket data --from keys.txt --mode batch
 
-Exit codes: 0 all went well, 1 some requests failed or could not be started, 2 wrong usage, 3 it could not be done, or was cut \
-short (what was measured until then is printed).";
+Exit codes: 0 all went well, 1 some requests failed or could not be started, 2 wrong usage, 3 it could not be done, measured \
+nothing, or was cut short (what was measured until then is printed).";
 
 /// What `bench` can be told.
 #[derive(Clone, Debug, Default, Args)]

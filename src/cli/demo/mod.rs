@@ -19,6 +19,7 @@ use crate::config::{
     BackendConfig, IdentityConfig, RouteConfig, Settings, format_duration, format_size, parse_duration, parse_size,
 };
 use crate::load::Keys;
+use crate::load::report::length;
 use crate::telemetry::start_logging;
 use stock::Stock;
 use ways::{Way, Ways};
@@ -146,7 +147,9 @@ fn is_too_much(args: &DemoArgs) -> Result<(), String> {
 fn writers(args: &DemoArgs) -> (usize, Duration) {
     let late = args.backend_latency.as_secs_f64() * args.objects as f64;
     let writers = (late.ceil() as usize).clamp(WORKERS, WRITERS_MAX);
-    (writers, Duration::from_secs_f64(late / writers as f64))
+    // The bucket comes before them.
+    let turns = 1 + args.objects.div_ceil(writers as u64);
+    (writers, args.backend_latency.mul_f64(turns as f64))
 }
 
 /// Serves on if that was asked for, then ends the gateway.
@@ -180,7 +183,7 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
     let stock = Stock::new(&url, &identity.access_key, identity.secret_key.expose(), Arc::clone(&objects));
     let (writers, wait) = writers(args);
     if wait >= LONG {
-        writeln!(out, "  writing   takes {} s, since the store is that late ...", wait.as_secs())?;
+        writeln!(out, "  writing   takes {} s or more, since the store is that late", wait.as_secs())?;
     }
     let started = Instant::now();
     if let Err(what) = stock.write(writers).await {
@@ -191,7 +194,7 @@ async fn tell(args: &DemoArgs, out: &mut dyn Write) -> io::Result<Result<Running
         out,
         "  objects   {} of {}, written by the AWS SDK for Rust in {seconds:.1} s\n",
         thousands(args.objects),
-        size(args.size)
+        length(args.size)
     )?;
     // What is under way when the time is over is waited for.
     let at_least = if args.backend_latency * 10 > MEASURED { "at least " } else { "" };
@@ -265,12 +268,6 @@ async fn start(args: &DemoArgs, identity: IdentityConfig) -> Result<Running, Str
     app.spawn().await.map_err(|e| e.to_string())
 }
 
-/// `10KiB`, or `10 bytes` where a number alone would say nothing.
-fn size(bytes: u64) -> String {
-    let text = format_size(bytes);
-    if text.ends_with('B') { text } else { text + " bytes" }
-}
-
 /// A rate: `12,345`, or `0.5` where a whole number would say little.
 fn figure(rate: f64) -> String {
     if rate < 9.95 { format!("{rate:.1}") } else { thousands(rate.round() as u64) }
@@ -309,12 +306,12 @@ mod tests {
         let of = |objects, millis| DemoArgs { objects, size: 1, backend_latency: Duration::from_millis(millis), serve: false };
         let wait = |objects, millis| writers(&of(objects, millis));
         assert_eq!(wait(2000, 0), (32, Duration::ZERO));
-        assert_eq!(wait(2000, 5), (32, Duration::from_micros(312_500)));
-        assert_eq!(wait(2000, 50), (100, Duration::from_secs(1)));
-        assert_eq!(wait(2000, 2000), (256, Duration::from_millis(15_625)));
+        assert_eq!(wait(2000, 5), (32, Duration::from_millis(320)));
+        assert_eq!(wait(2000, 50), (100, Duration::from_millis(1050)));
+        assert_eq!(wait(2000, 2000), (256, Duration::from_secs(18)));
         assert!(is_too_much(&of(2000, 2000)).is_ok() && is_too_much(&of(50_000, 100)).is_ok());
         assert!(is_too_much(&of(1, 2001)).is_err_and(|what| what.contains("at most 2s")));
-        assert!(is_too_much(&of(50_000, 1000)).is_err_and(|what| what.contains("takes 195 s: give fewer --objects")));
+        assert!(is_too_much(&of(50_000, 1000)).is_err_and(|what| what.contains("takes 197 s: give fewer --objects")));
     }
 
     #[test]
