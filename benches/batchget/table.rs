@@ -1,6 +1,7 @@
 //! Figures as people and programs read them. What enters are samples, one for each round; what leaves is an aligned table, or
 //! one JSON object. Invariant: every figure is the median of its rounds, with the lowest and the highest beside it.
 
+use batchgate::load::report::aligned;
 use serde_json::{Value, json};
 
 /// One measure with its rows.
@@ -137,21 +138,4 @@ impl Table {
             .collect();
         json!({"name": self.name, "about": self.about, "rows": rows, "goals": goals})
     }
-}
-
-/// The first column to the left, the others to the right.
-fn aligned(grid: &[Vec<String>]) -> String {
-    let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| grid.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in grid {
-        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
-            0 => format!("  {cell:<width$}"),
-            _ => format!("   {cell:>width$}"),
-        });
-        text += cells.collect::<String>().trim_end();
-        text.push('\n');
-    }
-    text
 }

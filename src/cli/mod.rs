@@ -6,6 +6,7 @@ mod bench;
 pub mod config;
 mod demo;
 mod get;
+mod list;
 mod serve;
 
 use std::io::{self, Write};

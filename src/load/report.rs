@@ -237,8 +237,8 @@ fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
     writeln!(text, "{what}").expect("a text grows");
 }
 
-/// Indented; the first column to the left, the others to the right.
-fn aligned(grid: &[Vec<String>]) -> String {
+/// A table as text: indented, the first column to the left, the others to the right.
+pub fn aligned(grid: &[Vec<String>]) -> String {
     let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| grid.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();

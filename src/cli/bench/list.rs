@@ -4,8 +4,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::client::{Entry, printable};
-use crate::types::ObjectKey;
+use super::super::list::keys_of_text;
+use crate::client::printable;
 
 /// Most lines of a wrong list that are said.
 const WRONG_LINES_MAX: usize = 20;
@@ -28,50 +28,14 @@ pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// `name:line: why` for each line that is wrong, up to [`WRONG_LINES_MAX`].
 pub(super) fn keys(name: &str, text: &[u8], bucket: &str) -> Result<Vec<String>, Vec<String>> {
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let (mut keys, mut wrong) = (Vec::new(), Vec::new());
-    for (at, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
-        match of_line(line, bucket) {
-            Ok(key) => keys.push(key),
-            Err(what) => wrong.push(format!("--from {name}:{}: {}", at + 1, printable(&what))),
-        }
-    }
-    if wrong.len() > WRONG_LINES_MAX {
-        let more = wrong.len() - WRONG_LINES_MAX;
-        wrong.truncate(WRONG_LINES_MAX);
-        wrong.push(format!("and {more} more"));
-    }
-    match keys.is_empty() && wrong.is_empty() {
-        true => Err(vec![format!("--from {name} names no key")]),
-        false if wrong.is_empty() => Ok(keys),
-        false => Err(wrong),
-    }
-}
-
-fn of_line(line: &[u8], bucket: &str) -> Result<String, String> {
-    let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8")?;
-    let (its_bucket, key) = if line.starts_with('{') {
-        // It is one line whatever the reader of JSON calls it.
-        let entry: Entry = serde_json::from_str(line).map_err(|e| e.to_string().replace(" at line 1 column", " at column"))?;
-        // An Id names it for whoever saves it; all else makes it another request.
-        if (Entry { bucket: entry.bucket.clone(), id: entry.id.clone(), ..Entry::new(&entry.key) }) != entry {
-            return Err("it has more than Bucket, Key and Id; here whole objects are read".into());
-        }
-        (entry.bucket, entry.key)
-    } else if let Some(rest) = line.strip_prefix("s3://") {
-        let (its_bucket, key) = rest.split_once('/').ok_or("it names a bucket and no object")?;
-        (Some(its_bucket.to_owned()), key.to_owned())
-    } else {
-        (None, line.to_owned())
+    let wrong = match keys_of_text(name, text, bucket) {
+        Ok(keys) if keys.is_empty() => vec![format!("{name} names no key")],
+        Ok(keys) => return Ok(keys),
+        Err(wrong) => wrong,
     };
-    if its_bucket.is_some_and(|its_bucket| its_bucket != bucket) {
-        return Err(format!("it is in another bucket than --bucket, {bucket}"));
-    }
-    match ObjectKey::new(&key) {
-        Some(_) => Ok(key),
-        None => Err(format!("a key has 1 to {} bytes, this one has {}", ObjectKey::BYTES_MAX, key.len())),
-    }
+    let more = wrong.len().saturating_sub(WRONG_LINES_MAX);
+    let shown = wrong.iter().take(WRONG_LINES_MAX).map(|what| format!("--from {}", printable(what)));
+    Err(shown.chain((more > 0).then(|| format!("and {more} more"))).collect())
 }
 
 #[cfg(test)]
@@ -93,7 +57,7 @@ mod tests {
             (2, "not UTF-8"),
             (4, "another bucket than --bucket, b"),
             (5, "no object"),
-            (6, "this one has 0"),
+            (6, "no object"),
             (7, "whole objects"),
             (8, "at column"),
             (9, "this one has 1025"),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::aws::AwsArgs;
+use super::super::list;
 use super::folder::Folder;
-use super::list;
 use super::place::Place;
 use super::plan::Plan;
 use super::progress::Totals;

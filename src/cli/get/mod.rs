@@ -1,11 +1,10 @@
-//! `batchgate get`: objects from the shell. In reading order: [`args`] with [`list`] (what is asked for), [`plan`] (under which name it will
+//! `batchgate get`: objects from the shell. In reading order: [`args`] with [`list`](super::list) (what is asked for), [`plan`] (under which name it will
 //! be found), [`place`] with [`folder`] and [`stream`] (where it goes), [`deliver`] (from one to the other), [`progress`] (what
 //! the user sees), [`signals`] (when it is to end early).
 
 mod args;
 mod deliver;
 mod folder;
-mod list;
 mod place;
 mod plan;
 mod progress;

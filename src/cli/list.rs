@@ -1,5 +1,6 @@
 //! What a user asks for, as entries. What enters are S3 URIs and the text of a list: an S3 URI, a key or a JSON object a line;
-//! what leaves are entries that the endpoint will not refuse for their form, or every line that is wrong. Pure.
+//! what leaves are entries that the endpoint will not refuse for their form, or the keys of whole objects of one bucket, or every
+//! line that is wrong. Pure.
 
 use crate::client::Entry;
 use crate::types::{BucketName, ByteRange, ObjectKey};
@@ -14,7 +15,7 @@ const HEADER_BYTES_MAX: usize = 1024;
 ///
 /// # Errors
 /// A line for each that is no S3 URI of an object.
-pub(super) fn of_arguments(uris: &[String]) -> Result<Vec<Entry>, Vec<String>> {
+pub(in crate::cli) fn of_arguments(uris: &[String]) -> Result<Vec<Entry>, Vec<String>> {
     let read = |uri: &String| match uri.starts_with("s3://") {
         true => of_uri(uri).map_err(|what| format!("{uri}: {what}")),
         false => Err(format!("{uri}: no S3 URI, such as s3://bucket/key; a list of keys is read with --from")),
@@ -27,14 +28,38 @@ pub(super) fn of_arguments(uris: &[String]) -> Result<Vec<Entry>, Vec<String>> {
 /// # Errors
 /// `name:line: why` for each line that is wrong.
 pub(super) fn of_text(name: &str, text: &[u8], has_bucket: bool) -> Result<Vec<Entry>, Vec<String>> {
+    each_line(name, text, |line| of_line(line, has_bucket))
+}
+
+/// As [`of_text`], where only whole objects of `bucket` are wanted: their keys.
+///
+/// # Errors
+/// As [`of_text`].
+pub(super) fn keys_of_text(name: &str, text: &[u8], bucket: &str) -> Result<Vec<String>, Vec<String>> {
+    each_line(name, text, |line| whole_object(of_line(line, true)?, bucket))
+}
+
+fn each_line<T>(name: &str, text: &[u8], read: impl Fn(&[u8]) -> Result<T, String>) -> Result<Vec<T>, Vec<String>> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
-    all(lines.map(|(at, line)| of_line(line, has_bucket).map_err(|what| format!("{name}:{}: {what}", at + 1))))
+    all(lines.map(|(at, line)| read(line).map_err(|what| format!("{name}:{}: {what}", at + 1))))
+}
+
+/// The key of an entry that is no more than an object of `bucket`.
+fn whole_object(entry: Entry, bucket: &str) -> Result<String, String> {
+    // An Id names it for whoever saves it; all else makes it another request.
+    if (Entry { bucket: entry.bucket.clone(), id: entry.id.clone(), ..Entry::new(&entry.key) }) != entry {
+        return Err("it has more than Bucket, Key and Id; here whole objects are read".into());
+    }
+    match entry.bucket.is_some_and(|its_bucket| its_bucket != bucket) {
+        true => Err(format!("it is in another bucket than --bucket, {bucket}")),
+        false => Ok(entry.key),
+    }
 }
 
 /// Everything, or everything that is wrong.
-fn all(entries: impl Iterator<Item = Result<Entry, String>>) -> Result<Vec<Entry>, Vec<String>> {
+fn all<T>(entries: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, Vec<String>> {
     let (mut good, mut wrong) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
