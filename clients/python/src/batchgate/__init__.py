@@ -5,8 +5,8 @@
         decode(part.data)
 
 In reading order: `_client` (what a program holds), `_capabilities`, `_request` (keys into batches), `_batch` (one batch
-until it is whole), `_reader` (the strict reader), `_part`, `_fallback` (GETs), `_patience` (attempts and pauses),
-`_transport` (signed requests), `_errors`.
+until it is whole), `_reader` (the strict reader), `_part`, `_fallback` (GETs), `_workers` (its threads), `_patience`
+(attempts and pauses), `_transport` (signed requests), `_process`, `_errors`.
 """
 
 from ._client import Client, Parts

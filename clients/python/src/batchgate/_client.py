@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 
 from ._batch import read_batch
 from ._capabilities import ENTRIES_MAX, Capabilities, probe
-from ._errors import BatchGetUnavailableWarning, ConfigurationError
+from ._errors import BatchGateError, BatchGetUnavailableWarning, ConfigurationError
 from ._fallback import get_many
 from ._part import Part
 from ._patience import ATTEMPTS_MAX
+from ._process import current
 from ._request import Key, batches
 from ._transport import Settings, Transport
 
@@ -30,12 +31,14 @@ class Parts(Iterator[Part]):
 
     def __init__(self, parts: Generator[Part, None, None]) -> None:
         self._parts = parts
-
-    def __iter__(self) -> Iterator[Part]:
-        # The generator itself, which spares a loop one call a part.
-        return self._parts
+        # Of the process that began it, once one did.
+        self._process_id: int | None = None
 
     def __next__(self) -> Part:
+        if self._process_id != current.id:
+            if self._process_id is not None:
+                raise BatchGateError("an iteration that began before a fork goes on in the parent only")
+            self._process_id = current.id
         return next(self._parts)
 
     def close(self) -> None:
@@ -177,7 +180,7 @@ class Client:
                         warnings.warn(
                             f"{self.endpoint_url} has no BatchGet; objects are read by single GETs",
                             BatchGetUnavailableWarning,
-                            stacklevel=3,
+                            stacklevel=4,
                         )
                     self._capabilities = able
         return self._capabilities

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
+from threading import Event
 from urllib.parse import quote
 
 from ._errors import BrokenOff
@@ -16,6 +18,7 @@ from ._patience import RETRYABLE, Patience
 from ._reader import READ_BYTES_MAX
 from ._request import Key, name_of
 from ._transport import DOCUMENT_BYTES_MAX, Response, Transport
+from ._workers import Workers
 
 # Headers of a lone GET that a part of a batch does not have.
 _LEFT_OUT = frozenset(
@@ -34,14 +37,15 @@ def get_many(
     in_flight_max: int,
 ) -> Iterator[Part]:
     """One GET for each key, several at a time."""
-    pool = ThreadPoolExecutor(in_flight_max, thread_name_prefix="batchgate")
+    workers: Workers[Part] = Workers(in_flight_max)
     in_flight: deque[Future[Part]] = deque()
     numbered = enumerate(keys)
     try:
         while True:
             while len(in_flight) < in_flight_max and (following := next(numbered, None)) is not None:
                 index, key = following
-                in_flight.append(pool.submit(_get, transport, bucket, key, index, attempts_max))
+                get = partial(_get, transport, bucket, key, index, attempts_max, workers.closed)
+                in_flight.append(workers.submit(get))
             if not in_flight:
                 return
             part = _take(in_flight, order).result()
@@ -50,7 +54,7 @@ def get_many(
             elif on_error == "raise":
                 raise part.error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        workers.close()
 
 
 def _take(in_flight: deque[Future[Part]], order: str) -> Future[Part]:
@@ -62,21 +66,26 @@ def _take(in_flight: deque[Future[Part]], order: str) -> Future[Part]:
     return future
 
 
-def _get(transport: Transport, bucket: str | None, key: Key, index: int, attempts_max: int) -> Part:
+class _Cancelled(Exception):
+    """Nobody waits for the part any more, so nobody sees this."""
+
+
+def _get(transport: Transport, bucket: str | None, key: Key, index: int, attempts_max: int, cancelled: Event) -> Part:
     name, path, headers, tag = _request(key, bucket)
-    patience = Patience(attempts_max)
-    while True:
+    patience = Patience(attempts_max, cancelled)
+    while not cancelled.is_set():
         try:
             response = transport.send("GET", path, headers)
             if response.status in RETRYABLE and patience.may_go_on():
                 patience.refused(response, "GET")
                 continue
             try:
-                return _part(response, index, *name, tag)
+                return _part(response, index, *name, tag, cancelled)
             finally:
                 response.close()
         except BrokenOff as error:
             patience.broke_off(error)
+    raise _Cancelled
 
 
 def _request(key: Key, bucket: str | None) -> tuple[tuple[str, str], str, dict[str, str], bytes]:
@@ -92,19 +101,21 @@ def _request(key: Key, bucket: str | None) -> tuple[tuple[str, str], str, dict[s
     return name, path, headers, b"" if key.id is None else b"batch-id: %s\r\n" % key.id.encode("latin-1")
 
 
-def _part(response: Response, index: int, bucket: str, key: str, tag: bytes) -> Part:
+def _part(response: Response, index: int, bucket: str, key: str, tag: bytes, cancelled: Event) -> Part:
     lines = [f"{name.lower()}: {value}\r\n" for name, value in response.headers() if name.lower() not in _LEFT_OUT]
     head = tag + "".join(lines).encode("latin-1", "replace")
     if failed(response.status):
         return failed_part(index, bucket, key, response.status, response.read_document(), head)
     if response.status == 304:
         return Part(index, bucket, key, 304, response.read(DOCUMENT_BYTES_MAX), head)
-    return Part(index, bucket, key, response.status, _body(response), head)
+    return Part(index, bucket, key, response.status, _body(response, cancelled), head)
 
 
-def _body(response: Response) -> bytes:
+def _body(response: Response, cancelled: Event) -> bytes:
     pieces = []
     while piece := response.read(READ_BYTES_MAX):
+        if cancelled.is_set():
+            raise _Cancelled
         pieces.append(piece)
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     length = response.header("content-length")
