@@ -17,10 +17,11 @@ from ._batch import read_batch
 from ._capabilities import ENTRIES_MAX, Capabilities, probe
 from ._errors import BatchGateError, BatchGetUnavailableWarning, ConfigurationError
 from ._fallback import get_many
-from ._part import Part
+from ._part import Key, Part
 from ._patience import ATTEMPTS_MAX
 from ._process import current
-from ._request import Key, batches
+from ._request import batches
+from ._rules import BUCKET_RULE, is_bucket
 from ._transport import Settings, Transport
 
 GETS_IN_FLIGHT_MAX = 16
@@ -85,6 +86,8 @@ class Client:
             raise ConfigurationError("attempts_max, entries_max and gets_in_flight_max are at least 1")
         if (aws_access_key_id is None) != (aws_secret_access_key is None):
             raise ConfigurationError("aws_access_key_id and aws_secret_access_key go together")
+        if bucket is not None and not is_bucket(bucket):
+            raise ConfigurationError(f"bucket is {BUCKET_RULE}, not {bucket!r}")
         if endpoint_url is not None and urlsplit(endpoint_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"endpoint_url begins with http:// or https://, not {endpoint_url!r}")
         self.bucket = bucket
