@@ -129,6 +129,9 @@ class Client:
         `EntryError` when its turn comes, after the parts before it; `return` gives a part with `error`; `omit` leaves it
         out. `order` is that of the keys, or (within each request) that in which objects become whole.
 
+        A key that the gateway would not take is a `RequestError` (400), whatever `on_error` says, when the request that
+        it belongs to would be made: the objects of that request, or the GETs under way, are not given.
+
         Memory: one part and one buffer, besides the keys of one request.
         """
         if on_error not in ("raise", "return", "omit"):
