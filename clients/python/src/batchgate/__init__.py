@@ -4,9 +4,9 @@
     for part in client.get_many(["a.jpg", "b.jpg"]):
         decode(part.data)
 
-In reading order: `_client` (what a program holds), `_capabilities`, `_request` (keys into batches), `_batch` (one batch
-until it is whole), `_reader` (the strict reader), `_part`, `_fallback` (GETs), `_patience` (attempts and pauses),
-`_transport` (signed requests), `_errors`.
+In reading order: `_client` (what a program holds), `_capabilities`, `_rules` (what may be asked and answered), `_request`
+(keys into batches), `_batch` (one batch until it is whole), `_reader` (the strict reader), `_part`, `_fallback` (GETs),
+`_workers` (its threads), `_patience` (attempts and pauses), `_transport` (signed requests), `_process`, `_errors`.
 """
 
 from ._client import Client, Parts
@@ -22,8 +22,7 @@ from ._errors import (
     RequestError,
     RequestPermissionError,
 )
-from ._part import Entry, Part
-from ._request import Key
+from ._part import Entry, Key, Part
 
 __version__ = "0.1.0"
 

@@ -14,6 +14,7 @@ from ._part import Part, failed, failed_part
 from ._patience import Patience
 from ._reader import boundary_of, read_parts
 from ._request import Batch, body
+from ._rules import length_due
 from ._transport import Response, Transport
 
 _HEADERS = {"Content-Type": "application/json", "Accept": "multipart/mixed"}
@@ -28,7 +29,7 @@ def read_batch(
     """The parts of one batch. Raises the error of the first failed entry if `on_error` is `raise`."""
     path = f"/{quote(bucket, safe='')}?batch-get=" if bucket else "/?batch-get="
     patience = Patience(attempts_max)
-    first, names, completion = batch.first, batch.names, order == "completion"
+    first, keys, names, completion = batch.first, batch.keys, batch.names, order == "completion"
     pending: Sequence[int] = range(len(batch))
     while pending:
         objects = batch.objects if len(pending) == len(batch) else [batch.objects[position] for position in pending]
@@ -46,11 +47,21 @@ def read_batch(
             for index, status, head, data in _raw_parts(response, len(pending), on_error, order):
                 position = pending[index]
                 name, key = names[position]
-                if failed(status):
+                if status == 200 and type(keys[position]) is str:
+                    # By far the most, and answered as asked.
+                    part = Part(first + position, name, key, status, data, head)
+                elif failed(status):
+                    if on_error == "omit":
+                        raise ProtocolError(
+                            f"s3://{name}/{key}: a part with status {status} where failures are left out"
+                        )
                     part = failed_part(first + position, name, key, status, data, head)
                     if on_error == "raise" and part.error is not None:
                         raise part.error
                 else:
+                    due = length_due(keys[position], status, head)
+                    if due not in (None, len(data)):
+                        raise ProtocolError(f"s3://{name}/{key}: {len(data)} octets where {due} are due")
                     part = Part(first + position, name, key, status, data, head)
                 if completion:
                     had.add(index)

@@ -15,11 +15,13 @@ from urllib.parse import urlsplit
 
 from ._batch import read_batch
 from ._capabilities import ENTRIES_MAX, Capabilities, probe
-from ._errors import BatchGetUnavailableWarning, ConfigurationError
+from ._errors import BatchGateError, BatchGetUnavailableWarning, ConfigurationError
 from ._fallback import get_many
-from ._part import Part
+from ._part import Key, Part
 from ._patience import ATTEMPTS_MAX
-from ._request import Key, batches
+from ._process import current
+from ._request import batches
+from ._rules import BUCKET_RULE, is_bucket
 from ._transport import Settings, Transport
 
 GETS_IN_FLIGHT_MAX = 16
@@ -30,12 +32,14 @@ class Parts(Iterator[Part]):
 
     def __init__(self, parts: Generator[Part, None, None]) -> None:
         self._parts = parts
-
-    def __iter__(self) -> Iterator[Part]:
-        # The generator itself, which spares a loop one call a part.
-        return self._parts
+        # Of the process that began it, once one did.
+        self._process_id: int | None = None
 
     def __next__(self) -> Part:
+        if self._process_id != current.id:
+            if self._process_id is not None:
+                raise BatchGateError("an iteration that began before a fork goes on in the parent only")
+            self._process_id = current.id
         return next(self._parts)
 
     def close(self) -> None:
@@ -82,6 +86,8 @@ class Client:
             raise ConfigurationError("attempts_max, entries_max and gets_in_flight_max are at least 1")
         if (aws_access_key_id is None) != (aws_secret_access_key is None):
             raise ConfigurationError("aws_access_key_id and aws_secret_access_key go together")
+        if bucket is not None and not is_bucket(bucket):
+            raise ConfigurationError(f"bucket is {BUCKET_RULE}, not {bucket!r}")
         if endpoint_url is not None and urlsplit(endpoint_url).scheme not in ("http", "https"):
             raise ConfigurationError(f"endpoint_url begins with http:// or https://, not {endpoint_url!r}")
         self.bucket = bucket
@@ -122,6 +128,9 @@ class Client:
         from a generator without end. `on_error` says what becomes of an entry that failed: `raise` raises its
         `EntryError` when its turn comes, after the parts before it; `return` gives a part with `error`; `omit` leaves it
         out. `order` is that of the keys, or (within each request) that in which objects become whole.
+
+        A key that the gateway would not take is a `RequestError` (400), whatever `on_error` says, when the request that
+        it belongs to would be made: the objects of that request, or the GETs under way, are not given.
 
         Memory: one part and one buffer, besides the keys of one request.
         """
@@ -177,7 +186,7 @@ class Client:
                         warnings.warn(
                             f"{self.endpoint_url} has no BatchGet; objects are read by single GETs",
                             BatchGetUnavailableWarning,
-                            stacklevel=3,
+                            stacklevel=4,
                         )
                     self._capabilities = able
         return self._capabilities

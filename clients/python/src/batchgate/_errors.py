@@ -26,11 +26,10 @@ class BatchGateError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), dict(self.__dict__))
-
-
-def _rebuild(kind: type[BatchGateError], members: dict[str, Any]) -> BatchGateError:
-    return kind(**members)
+        # Members are set on what is made anew. Some are the interpreter's (`__notes__`) or the caller's; those that
+        # OSError keeps elsewhere come along by name.
+        kept = {name: value for name in ("errno", "filename") if (value := getattr(self, name, None)) is not None}
+        return type(self), (self.message,), {**self.__dict__, **kept}
 
 
 class ConfigurationError(BatchGateError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ._errors import EntryError, EntryNotFoundError, EntryPermissionError
 
@@ -17,8 +18,9 @@ from ._errors import EntryError, EntryNotFoundError, EntryPermissionError
 class Entry:
     """One object to read, when a key alone does not say it.
 
-    `range` is one HTTP range, such as `bytes=0-1023`. `version_id`, `if_match` and `if_none_match` are as on GetObject.
-    `id` is a tag of the caller's, 1 to 256 visible ASCII characters, that comes back as `Part.id`.
+    `key` has 1 to 1,024 bytes of UTF-8. `range` is one range: `bytes=a-b`, `bytes=a-` or `bytes=-n`. `version_id`,
+    `if_match` and `if_none_match` are as on GetObject, 1 to 1,024 visible ASCII characters or spaces. `id` is a tag of the
+    caller's, 1 to 256 visible ASCII characters, that comes back as `Part.id`.
     """
 
     key: str
@@ -28,6 +30,10 @@ class Entry:
     if_match: str | None = None
     if_none_match: str | None = None
     id: str | None = None
+
+
+Key: TypeAlias = str | tuple[str, str] | Entry
+"""A key, a pair of bucket and key, or an `Entry`."""
 
 
 class Part:
@@ -111,8 +117,8 @@ def header_value(head: bytes, name: str) -> str | None:
 
 
 def failed(status: int) -> bool:
-    """Whether a status is a failure: 304 is an answer."""
-    return status >= 300 and status != 304
+    """Whether a status is a failure of the entry."""
+    return status >= 400
 
 
 # What follows from a status when the error document names no code.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from threading import Event
 from typing import NoReturn
 
 from ._errors import BatchGateError, EndpointError
@@ -21,10 +22,11 @@ RETRYABLE = frozenset({429, 500, 502, 503, 504})
 
 
 class Patience:
-    """Counts attempts at one thing."""
+    """Counts attempts at one thing, which may be `cancelled` meanwhile."""
 
-    def __init__(self, attempts_max: int) -> None:
+    def __init__(self, attempts_max: int, cancelled: Event | None = None) -> None:
         self._attempts_max = attempts_max
+        self._cancelled = cancelled
         self._failures = 0
 
     def progressed(self) -> None:
@@ -53,7 +55,15 @@ class Patience:
             _give_up(error, cause)
         backoff = min(BACKOFF_BASE_SECONDS * 2 ** (self._failures - 1), BACKOFF_MAX_SECONDS)
         # From half of it to all of it, so that many clients do not come back at once.
-        time.sleep(max(backoff * random.uniform(0.5, 1.0), min(pause, RETRY_AFTER_MAX_SECONDS)))
+        wait(max(backoff * random.uniform(0.5, 1.0), min(pause, RETRY_AFTER_MAX_SECONDS)), self._cancelled)
+
+
+def wait(seconds: float, cancelled: Event | None) -> None:
+    """A pause, which ends early if what it was for is cancelled."""
+    if cancelled is None:
+        time.sleep(seconds)
+    else:
+        cancelled.wait(seconds)
 
 
 def _give_up(error: BatchGateError, cause: Exception | None) -> NoReturn:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.encoder import encode_basestring as quoted
-from typing import TypeAlias
 
-from ._errors import ConfigurationError
-from ._part import Entry
-
-Key: TypeAlias = str | tuple[str, str] | Entry
-"""A key, a pair of bucket and key, or an `Entry`."""
+from ._part import Entry, Key
+from ._rules import KEY_BYTES_MAX, is_bucket, name_of
 
 # Octets of a request's body around its entries, options included, with room to spare.
 ENVELOPE_BYTES = 128
@@ -34,9 +30,9 @@ class Batch:
     """Entries of one request. `first` is the position of the first among all keys; the lists run in parallel."""
 
     first: int
-    keys: list[Key]
-    names: list[tuple[str, str]]
-    objects: list[bytes]
+    keys: list[Key] = field(default_factory=list)
+    names: list[tuple[str, str]] = field(default_factory=list)
+    objects: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -45,20 +41,21 @@ class Batch:
 def batches(
     keys: Iterable[Key], bucket: str | None, entries_max: int, body_bytes_max: int, first: int = 0
 ) -> Iterator[Batch]:
-    """All keys, in order, as batches."""
-    batch = Batch(first, [], [], [])
+    """All keys, in order, as batches. An entry that breaks the contract's rules is a `RequestError`."""
+    usual = bucket if bucket is not None and is_bucket(bucket) else None
+    batch = Batch(first)
     size = ENVELOPE_BYTES
     for key in keys:
-        if type(key) is str and bucket is not None:
+        if type(key) is str and usual is not None and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX:
             # By far the most keys; it costs a third of what is said more generally below.
-            name, encoded = (bucket, key), b'{"Key":%s}' % quoted(key).encode()
+            name, encoded = (usual, key), b'{"Key":%s}' % quoted(key).encode()
         else:
-            name = name_of(key, bucket)
+            name = name_of(key, bucket, batch.first + len(batch))
             encoded = _encoded(key, name, bucket)
         size += len(encoded) + 1
         if size > body_bytes_max and batch.keys:
             yield batch
-            batch = Batch(batch.first + len(batch), [], [], [])
+            batch = Batch(batch.first + len(batch))
             size = ENVELOPE_BYTES + len(encoded) + 1
         batch.keys.append(key)
         batch.names.append(name)
@@ -66,7 +63,7 @@ def batches(
         if len(batch.keys) == entries_max:
             # Not one key more is taken before this batch has been read.
             yield batch
-            batch = Batch(batch.first + len(batch), [], [], [])
+            batch = Batch(batch.first + len(batch))
             size = ENVELOPE_BYTES
     if batch.keys:
         yield batch
@@ -75,21 +72,6 @@ def batches(
 def body(objects: Sequence[bytes], on_error: str, order: str) -> bytes:
     """The request's body."""
     return b'{"Objects":[%s],"OnError":"%s","Order":"%s"}' % (b",".join(objects), on_error.encode(), order.encode())
-
-
-def name_of(key: Key, bucket: str | None) -> tuple[str, str]:
-    """Bucket and key of what was asked for."""
-    if isinstance(key, str):
-        name = bucket, key
-    elif isinstance(key, Entry):
-        name = key.bucket or bucket, key.key
-    elif isinstance(key, tuple) and len(key) == 2:
-        name = key
-    else:
-        raise TypeError(f"a key is a str, a (bucket, key) or an Entry, not {key!r}")
-    if name[0] is None:
-        raise ConfigurationError(f"no bucket: neither the client nor {key!r} names one")
-    return name[0], name[1]
 
 
 def _encoded(key: Key, name: tuple[str, str], bucket: str | None) -> bytes:

@@ -24,8 +24,9 @@ from botocore.httpsession import URLLib3Session
 from botocore.session import Session
 from botocore.utils import get_environ_proxies
 
-from ._errors import BatchGateError, BrokenOff, ConfigurationError, EndpointError, RequestError, RequestPermissionError
+from ._errors import BrokenOff, ConfigurationError, EndpointError, RequestError, RequestPermissionError
 from ._part import xml_text
+from ._process import current
 
 USER_AGENT = "batchgate-python"
 # Of an answer that is not a batch, this much is read: S3's errors and our capabilities are far smaller.
@@ -54,7 +55,6 @@ class Response:
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._read = raw.read1
-        self._process_id = os.getpid()
         self.status: int = raw.status
 
     def header(self, name: str) -> str | None:
@@ -66,8 +66,6 @@ class Response:
 
     def read(self, bytes_max: int) -> bytes:
         """1 to `bytes_max` octets as they arrive, none at the end; `BrokenOff` if the message breaks."""
-        if os.getpid() != self._process_id:
-            raise BatchGateError("an iteration that began before a fork goes on in the parent only")
         try:
             return self._read(bytes_max)  # type: ignore[no-any-return]
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -160,7 +158,7 @@ class Transport:
     def close(self) -> None:
         """Closes the idle connections. The transport may be used again."""
         process, self._process = self._process, None
-        if process is not None and process.id == os.getpid():
+        if process is not None and process.id == current.id:
             process.http.close()
 
     def _region_name(self) -> str:
@@ -188,10 +186,10 @@ class Transport:
 
     def _of_this_process(self) -> _Process:
         process = self._process
-        if process is None or process.id != os.getpid():
+        if process is None or process.id != current.id:
             with _making.lock:
                 process = self._process
-                if process is None or process.id != os.getpid():
+                if process is None or process.id != current.id:
                     process = self._process = _Process(self.settings, self.endpoint_url)
         return process
 
@@ -200,7 +198,7 @@ class _Process:
     """What belongs to one process: its connections and its source of credentials."""
 
     def __init__(self, settings: Settings, endpoint_url: str) -> None:
-        self.id = os.getpid()
+        self.id = current.id
         self.lock = threading.Lock()
         try:
             session = Session(profile=settings.profile_name)

@@ -1,6 +1,7 @@
 """Everything against a real gateway over a real store: bytes, order, errors, conditions, limits, processes, threads,
 credentials, and a wire that is cut in the middle."""
 
+import json
 import multiprocessing
 import pickle
 import subprocess
@@ -17,8 +18,10 @@ from support.faulty import LARGE, SMALL, FaultyBackend, body_of
 from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
 from support.process import wait_for
 from support.store import Credentials, Target
+from support.wire import call
 
 import batchgate
+from batchgate._rules import name_of
 
 Objects = dict[tuple[str, str], bytes]
 
@@ -124,10 +127,46 @@ def test_conditions_and_ranges(client: batchgate.Client, objects: Objects) -> No
     assert told.value.status == 412 and not isinstance(told.value, OSError)
 
 
-def test_a_malformed_request_is_refused_as_a_whole(client: batchgate.Client) -> None:
-    with pytest.raises(batchgate.RequestError) as told:
-        list(client.get_many([batchgate.Entry("k", range="lines=1-2")]))
-    assert (told.value.status, told.value.code) == (400, "InvalidArgument") and told.value.request_id
+# What each member may be, and what it may not.
+MEMBERS: dict[str, tuple[str, list[str], list[str]]] = {
+    "Key": ("key", ["a//../b", "k" * 1024, "é" * 512], ["", "k" * 1025, "é" * 513]),
+    "Bucket": ("bucket", [BUCKET, "..a", "x" * 255], ["", ".", "..", "a/b", "a b", "a\n", "x" * 256]),
+    "Range": (
+        "range",
+        ["bytes=0-0", "bytes=5-", "bytes=-1", "bytes=00-01", "bytes=0-9999999999999999999"],
+        ["", "lines=1-2", "bytes=-", "bytes=-0", "bytes=2-1", "bytes=0-0,1-1", "bytes= 0-1", "bytes=0-" + "9" * 20],
+    ),
+    "VersionId": ("version_id", ["a b", "v" * 1024], ["", "é", "a\n", "v" * 1025]),
+    "IfMatch": ("if_match", ['"a b"', "*"], ["", "é", "\x7f", "v" * 1025]),
+    "IfNoneMatch": ("if_none_match", ['"a b"', "~" * 1024], ["", "é", "a\tb", "v" * 1025]),
+    "Id": ("id", ["!", "i" * 256], ["", "a b", "é", "i" * 257]),
+}
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_what_may_be_asked_is_what_the_gateway_takes(gateway: Gateway, member: str) -> None:
+    name, good, bad = MEMBERS[member]
+    for value in good + bad:
+        asked = json.dumps({"Objects": [{"Key": "k", member: value}]}).encode()
+        answer = call(gateway.s3, "POST", f"/{BUCKET}?batch-get=", {"Content-Type": "application/json"}, asked)
+        entry = batchgate.Entry(**{"key": "k", name: value})
+        if value in good:
+            assert answer.status == 200, (value, answer)
+            assert name_of(entry, BUCKET, 0) == (entry.bucket or BUCKET, entry.key)
+        else:
+            assert (answer.status, b"<Code>InvalidArgument</Code>" in answer.body) == (400, True), (value, answer)
+            with pytest.raises(batchgate.RequestError) as told:
+                name_of(entry, BUCKET, 0)
+            assert (told.value.status, told.value.code) == (400, "InvalidArgument")
+
+
+@pytest.mark.filterwarnings("ignore::batchgate.BatchGetUnavailableWarning")
+def test_a_malformed_request_is_refused_as_a_whole(client: batchgate.Client, store: Target, objects: Objects) -> None:
+    for one in (client, client_of(store)):
+        for wrong in ("", batchgate.Entry("empty", range="bytes=0-0,1-1"), batchgate.Entry("empty", version_id="")):
+            with pytest.raises(batchgate.RequestError, match=r"keys\[1\]") as told:
+                list(one.get_many(["empty", wrong], on_error="return"))
+            assert (told.value.status, told.value.code) == (400, "InvalidArgument")
 
 
 def test_leaving_early_releases_everything_in_the_gateway(gateway: Gateway, objects: Objects) -> None:

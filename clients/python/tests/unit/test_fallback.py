@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-import types
 import urllib.parse
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ import batchgate
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr("batchgate._patience.time", types.SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr("batchgate._patience.wait", lambda seconds, cancelled: slept.append(seconds))
     return slept
 
 
