@@ -33,7 +33,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Only those of `out` and of the runtime.
 pub fn run(args: &BenchArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let plan = match plan::plan(args, &list::read, cores) {
+    let plan = match plan::plan(args, &super::list::read, cores) {
         Ok(plan) => plan,
         Err(problems) => return Ok(complain(&problems.join("\nbatchgate: "), EXIT_USAGE)),
     };

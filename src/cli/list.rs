@@ -1,8 +1,11 @@
 //! What a user asks for, as entries. What enters are S3 URIs and the text of a list: an S3 URI, a key or a JSON object a line;
 //! what leaves are entries that the endpoint will not refuse for their form, or the keys of whole objects of one bucket, or every
-//! line that is wrong. Pure.
+//! line that is wrong. Pure, but for [`read`].
 
-use crate::client::Entry;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::client::{Entry, printable};
 use crate::types::{BucketName, ByteRange, ObjectKey};
 
 /// Longest `Id`, in characters.
@@ -10,6 +13,29 @@ const ID_BYTES_MAX: usize = 256;
 
 /// Longest `VersionId`, `IfMatch` and `IfNoneMatch`, in characters.
 const HEADER_BYTES_MAX: usize = 1024;
+
+/// Most lines of wrong input that are said.
+const WRONG_LINES_MAX: usize = 20;
+
+/// The bytes of a list: of a file, or of standard input where it is called `-`.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
+    if file != Path::new("-") {
+        return std::fs::read(file);
+    }
+    let mut text = Vec::new();
+    io::stdin().lock().read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// What is wrong, as it is said on a terminal: so many lines, and how many more there are.
+pub(super) fn said(wrong: &[String]) -> impl Iterator<Item = String> {
+    let more = wrong.len().saturating_sub(WRONG_LINES_MAX);
+    let lines = wrong.iter().take(WRONG_LINES_MAX).map(|line| printable(line));
+    lines.chain((more > 0).then(|| format!("and {more} more")))
+}
 
 /// The entries of the arguments.
 ///

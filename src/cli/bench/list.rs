@@ -1,41 +1,20 @@
 //! The list of `bench --from`. What enters is the text of a list as `get` takes it; what leaves are the keys of whole objects in
 //! one bucket, or every line that is wrong.
 
-use std::io::{self, Read};
-use std::path::Path;
-
-use super::super::list::keys_of_text;
-use crate::client::printable;
-
-/// Most lines of a wrong list that are said.
-const WRONG_LINES_MAX: usize = 20;
-
-/// The bytes of a file; of standard input where it is called `-`.
-///
-/// # Errors
-/// If it cannot be read.
-pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
-    if file != Path::new("-") {
-        return std::fs::read(file);
-    }
-    let mut text = Vec::new();
-    io::stdin().lock().read_to_end(&mut text)?;
-    Ok(text)
-}
+use super::super::list::{keys_of_text, said};
 
 /// The keys of a list that is called `name`; at least one.
 ///
 /// # Errors
-/// `name:line: why` for each line that is wrong, up to [`WRONG_LINES_MAX`].
+/// `name:line: why` for each line that is wrong, as many as are [`said`].
 pub(super) fn keys(name: &str, text: &[u8], bucket: &str) -> Result<Vec<String>, Vec<String>> {
-    let wrong = match keys_of_text(name, text, bucket) {
+    let name = format!("--from {name}");
+    let wrong = match keys_of_text(&name, text, bucket) {
         Ok(keys) if keys.is_empty() => vec![format!("{name} names no key")],
         Ok(keys) => return Ok(keys),
         Err(wrong) => wrong,
     };
-    let more = wrong.len().saturating_sub(WRONG_LINES_MAX);
-    let shown = wrong.iter().take(WRONG_LINES_MAX).map(|what| format!("--from {}", printable(what)));
-    Err(shown.chain((more > 0).then(|| format!("and {more} more"))).collect())
+    Err(said(&wrong).collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The arguments of `batchgate get`. What enters is what the user typed and the list that it names; what leaves are the kind of
 //! place, the entries, and the plan for them, or what is wrong in words. Nothing is asked for here.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -168,13 +168,8 @@ impl GetArgs {
             }
             None => {}
             Some(file) => {
-                let mut text = Vec::new();
-                let read = match file == Path::new("-") {
-                    true => io::stdin().lock().read_to_end(&mut text).map(drop),
-                    false => std::fs::read(file).map(|bytes| text = bytes),
-                };
                 let name = file.display().to_string();
-                read.map_err(|error| vec![format!("--from: {name} cannot be read: {error}")])?;
+                let text = list::read(file).map_err(|error| vec![format!("--from: {name} cannot be read: {error}")])?;
                 entries.extend(list::of_text(&name, &text, self.bucket.is_some())?);
             }
         }

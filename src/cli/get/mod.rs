@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use super::aws;
 use super::config::World;
-use super::{EXIT_FAILED, EXIT_OK, EXIT_PARTLY, EXIT_USAGE, complain};
+use super::{EXIT_FAILED, EXIT_OK, EXIT_PARTLY, EXIT_USAGE, complain, list};
 use crate::client::{Endpoint, Entry, Many, ManyConfig, printable};
 pub use args::GetArgs;
 use args::Out;
@@ -30,9 +30,6 @@ use progress::{Progress, Totals};
 
 /// Connections that are kept while unused; as many as there are GETs at a time.
 const IDLE_CONNECTIONS_MAX: usize = 32;
-
-/// Most lines of wrong input that are said.
-const WRONG_LINES_MAX: usize = 20;
 
 /// How long what is under way may take to take back what is not whole, once it is told to end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,14 +41,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 pub fn run(args: &GetArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let (to, entries) = match args.out().and_then(|to| Ok((to, args.entries()?))) {
         Ok(given) => given,
-        Err(mut wrong) => {
-            let more = wrong.len().saturating_sub(WRONG_LINES_MAX);
-            wrong.truncate(WRONG_LINES_MAX);
-            if more > 0 {
-                wrong.push(format!("and {more} more"));
-            }
-            for line in &wrong {
-                complain(&printable(line), EXIT_USAGE);
+        Err(wrong) => {
+            for line in list::said(&wrong) {
+                complain(&line, EXIT_USAGE);
             }
             return Ok(EXIT_USAGE);
         }
