@@ -142,7 +142,7 @@ impl Metrics {
         };
         let build = gauges("batchgate_build_info", "1, with the version as label", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 25] = [
+        let all: Vec<Box<dyn Collector>> = vec![
             Box::new(build),
             Box::new(m.requests_total.clone()),
             Box::new(m.request_seconds.clone()),
