@@ -78,6 +78,7 @@ struct State {
     objects: HashMap<String, Object>,
     scripts: HashMap<String, VecDeque<Step>>,
     otherwise: HashMap<String, Step>,
+    all: Option<Step>,
     waiting: usize,
     waiting_peak: usize,
     bodies: usize,
@@ -137,6 +138,22 @@ impl SimStore {
         self.lock().otherwise.insert(key.to_owned(), step);
     }
 
+    /// What every attempt does, whatever scripts say, until told otherwise.
+    pub fn all(&self, step: Option<Step>) {
+        self.lock().all = step;
+    }
+
+    /// Attempts of reads that there were.
+    pub fn asked_count(&self) -> usize {
+        self.lock().asked.len()
+    }
+
+    /// Those of them that came this long after the first, or later.
+    pub fn asked_since(&self, after: Duration) -> usize {
+        let state = self.lock();
+        state.asked.iter().filter(|(at, _)| *at - state.asked[0].0 >= after).count()
+    }
+
     /// Reads that wait for the store now, for a head or for bytes.
     pub fn waiting(&self) -> usize {
         self.lock().waiting
@@ -183,7 +200,7 @@ impl SimStore {
             let mut state = self.lock();
             state.look();
             state.asked.push((Instant::now(), ask.clone()));
-            let scripted = state.scripts.get_mut(key).and_then(VecDeque::pop_front);
+            let scripted = state.all.or_else(|| state.scripts.get_mut(key).and_then(VecDeque::pop_front));
             scripted.or_else(|| state.otherwise.get(key).copied()).unwrap_or(self.otherwise)
         };
         let _waiting = Waiting::new(self);
