@@ -319,15 +319,16 @@ async fn kept_connections_to_an_address_that_went_silent_are_not_used() {
     let second = Server::on(found.pop().expect("two"), Act::Answer);
     let first = Server::on(found.pop().expect("two"), Act::Answer);
     let rig = Rig::new(port, &[FIRST, SECOND]);
-    let eight = futures_util::future::join_all((0..8).map(|_| rig.read(false))).await;
-    assert!(eight.into_iter().all(|read| read.is_ok()));
-    assert!(first.connections() >= 2 && second.connections() >= 2, "both have connections that are kept");
+    let at_once = async |count: usize| {
+        let reads = futures_util::future::join_all((0..count).map(|_| rig.read_soon(false))).await;
+        reads.iter().filter(|read| read.is_none()).count()
+    };
+    assert_eq!(at_once(16).await, 0);
+    assert_eq!((first.connections(), second.connections()), (8, 8), "both have connections that are kept");
     first.does(Act::Silence);
-    let mut failed = 0;
-    for _ in 0..20 {
-        failed += usize::from(rig.read_soon(false).await.is_none());
-    }
-    assert!(failed <= 1, "{failed} reads met the silent address");
+    let failed = at_once(12).await;
+    assert!((4..=8).contains(&failed), "{failed} of 12 met the silent address");
+    assert_eq!(at_once(12).await, 0, "nobody else does");
 }
 
 #[tokio::test]
