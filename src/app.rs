@@ -86,7 +86,7 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
         authenticator: Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock),
         domains: server.domains.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
-        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead),
+        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail),
     };
     let edge = EdgeConfig {
         requests_max: server.requests_max,

@@ -75,7 +75,13 @@ pub struct ReadAsk {
     pub if_none_match: Option<HeaderValue>,
     /// Further headers that the store must see, such as SSE-C keys; shared by all reads of a batch.
     pub headers: Arc<HeaderMap>,
+    /// Whether an attempt before this one failed: then a new connection is made, to another address where there is one.
+    pub elsewhere: bool,
 }
+
+/// Among the extensions of a request to forward: what [`ReadAsk::elsewhere`] is to a read.
+#[derive(Clone, Copy, Debug)]
+pub struct Elsewhere;
 
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]
@@ -89,11 +95,11 @@ pub struct BackendError {
 /// Kinds of missing answers, each an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendErrorKind {
-    /// No connection: nothing was sent, so anything may be tried again.
+    /// No connection, or one that ended before the request was begun: nothing was sent, so anything may be tried again.
     Unreachable,
     /// There is nothing to sign the request with.
     NoCredentials,
-    /// The connection broke or timed out after something was sent: reads may be tried again.
+    /// The connection broke after something was, or may have been, sent: reads may be tried again, nobody knows of writes.
     NoAnswer,
     /// What came was not HTTP.
     Garbled,
@@ -127,6 +133,7 @@ pub trait ObjectRead: Send + Sync {
 /// Forwards S3 requests as they are.
 pub trait Forward: Send + Sync {
     /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
-    /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else.
+    /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once.
+    /// [`Elsewhere`] among its extensions asks for a new connection.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
 }

@@ -128,6 +128,7 @@ mod tests {
             if_match: None,
             if_none_match: None,
             headers: Arc::default(),
+            elsewhere: false,
         }
     }
 

@@ -59,6 +59,7 @@ impl Plan {
             if_match: options.and_then(|o| o.if_match.clone()),
             if_none_match: options.and_then(|o| o.if_none_match.clone()),
             headers: Arc::clone(&self.headers),
+            elsewhere: false,
         };
         Planned::Read(Arc::clone(backend), ask)
     }

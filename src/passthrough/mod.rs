@@ -1,36 +1,40 @@
 //! Every S3 request that is not ours to answer goes to its bucket's backend as it came and its answer comes back as it is:
 //! method, raw path, query, headers, body. What is changed is written here: the signature, the connection's own headers,
 //! chunk framing, a renamed bucket, and the few answers that would show the backend's address. Both ways stream in constant
-//! memory; a write is sent once and never tried again.
+//! memory.
+//!
+//! Invariant: a write is sent once. If nothing of it was sent the client is told so, and if something was and no answer came, that
+//! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod deletes;
 mod headers;
+mod outcome;
 mod permitted;
 mod rewrite;
+mod send;
 mod upload;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
-use crate::auth::{Authenticated, CopySource, Verdict, VerifiedBody, permissions, strip_auth_query};
-use crate::backend::breaker::{Cause, Open, Pass};
-use crate::backend::limited::{Lane, Permit};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, full_body, s3};
+use crate::auth::{Authenticated, CopySource, VerifiedBody, permissions, strip_auth_query};
+use crate::backend::breaker::Pass;
+use crate::backend::{Backend, Body, BoxError, full_body, s3};
 use crate::budget::Pool;
+use crate::config::TailConfig;
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::Judged;
-use permitted::Permitted;
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -41,6 +45,8 @@ pub struct Passthrough {
     stalls: Arc<StallWatch>,
     /// Pays for the few bodies that must be held whole.
     memory: Pool,
+    /// Full jitter draws from zero to the first, doubled for each failure up to the second.
+    backoff: (Duration, Duration),
 }
 
 /// A request that is on its way: what the edge, `route` and `auth` found out about it.
@@ -64,7 +70,13 @@ struct Route {
 impl Passthrough {
     /// A service over `routes`.
     pub fn new(routes: Arc<Routes<Arc<Backend>>>, stalls: Arc<StallWatch>, memory: Pool) -> Self {
-        Self { routes, stalls, memory }
+        let TailConfig { backoff_base, backoff_max, .. } = TailConfig::default();
+        Self { routes, stalls, memory, backoff: (backoff_base, backoff_max) }
+    }
+
+    /// With the back-off of `tail` before a GET or HEAD is sent again.
+    pub fn with_backoff(self, tail: &TailConfig) -> Self {
+        Self { backoff: (tail.backoff_base, tail.backoff_max), ..self }
     }
 
     /// Authorises the request and forwards it.
@@ -123,79 +135,6 @@ impl Passthrough {
             }
         }
         Ok(headers)
-    }
-
-    async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
-        let acquired = timeout(backend.response_timeout, backend.limiter.acquire(Lane::PLAIN, 0)).await;
-        acquired.map_err(|_| Error::new(Kind::SlowDown, "the store is busy; try again shortly"))
-    }
-
-    /// Sends the request once. The permit waits inside the answer's body.
-    async fn send(
-        &self,
-        ask: &Ask<'_>,
-        route: &Route,
-        headers: HeaderMap,
-        body: Body,
-        verdict: &Verdict,
-    ) -> Result<Response<Body>> {
-        let backend = &route.backend;
-        let moved = Moved::default();
-        let pass = backend.breaker.admit().map_err(not_asked)?;
-        backend.retries.deposit();
-        let (permit, body) = if http_body::Body::is_end_stream(&body) {
-            (Some(self.permit(backend).await?), body)
-        } else {
-            // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
-            // may take its time only once it has the whole request.
-            let noting = moved.clone();
-            let noted = upload::begun(body).await.map_err(|error| refused(verdict, error))?.map_frame(move |frame| {
-                noting.now();
-                frame
-            });
-            (None, Body::new(noted))
-        };
-        let pass = pass.renewed().map_err(not_asked)?;
-        let mut request = Request::new(body);
-        *request.method_mut() = ask.head.method.clone();
-        *request.uri_mut() = Uri::from(route.path.clone());
-        *request.headers_mut() = headers;
-        let mut attempt = backend.store.forward(request);
-        let answer = loop {
-            let last = moved.last();
-            tokio::select! {
-                answer = &mut attempt => break answer,
-                () = sleep_until(last + backend.response_timeout) => {
-                    if moved.last() == last {
-                        pass.failed(Cause::TimedOut, false);
-                        return Err(Error::new(Kind::GatewayTimeout, "the store did not answer in time; the outcome is unknown"));
-                    }
-                }
-            }
-        };
-        if let Some(failure) = verdict.failure() {
-            return Err(failure.into());
-        }
-        let response = match answer {
-            Ok(response) => response,
-            Err(error) => {
-                pass.unanswered(error.kind, false);
-                return Err(no_answer(error, &ask.head.method));
-            }
-        };
-        let response = response.map(|body| self.permitted(body, backend, permit));
-        if matches!(response.status().as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, backend, pass).await;
-        }
-        backend.judge(pass, response.status(), None);
-        Ok(response)
-    }
-
-    fn permitted(&self, body: Body, backend: &Arc<Backend>, permit: Option<Permit>) -> Body {
-        if http_body::Body::is_end_stream(&body) {
-            return body;
-        }
-        Body::new(Permitted::new(body, Arc::clone(backend), permit, &self.stalls))
     }
 
     /// What of the answer goes back.
@@ -283,33 +222,8 @@ async fn read_refusal(response: Response<Body>, backend: &Backend, pass: Pass) -
     Ok(Response::from_parts(head, upload::resumed(first, body)))
 }
 
-/// The store is failing, and this request was not sent to it.
-fn not_asked(_: Open) -> Error {
-    Error::new(Kind::ServiceUnavailable, "the store is failing, so the gateway does not ask it for now; try again shortly")
-}
-
 fn broken_error(source: BoxError) -> Error {
     Error::new(Kind::BadGateway, "the store broke off in its answer").with_source(source)
-}
-
-/// When something of a request was last sent on.
-#[derive(Clone)]
-struct Moved(Arc<Mutex<Instant>>);
-
-impl Default for Moved {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Instant::now())))
-    }
-}
-
-impl Moved {
-    fn last(&self) -> Instant {
-        *self.0.lock().expect("reading a time does not panic")
-    }
-
-    fn now(&self) {
-        *self.0.lock().expect("setting a time does not panic") = Instant::now();
-    }
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.
@@ -323,25 +237,6 @@ fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> S
         (true, false) => format!("/{name}{}", &path[1 + bucket.len()..]),
         (false, _) => format!("/{name}/{}", target.raw_key),
     }
-}
-
-fn no_answer(error: BackendError, method: &Method) -> Error {
-    let (kind, message) = match error.kind {
-        BackendErrorKind::NoCredentials => (Kind::ServiceUnavailable, "the gateway has no credentials for the store"),
-        BackendErrorKind::Unreachable => (Kind::ServiceUnavailable, "the store cannot be reached"),
-        BackendErrorKind::RequestBody => (Kind::IncompleteBody, "the body did not arrive whole"),
-        BackendErrorKind::Garbled => (Kind::BadGateway, "the store's answer is not HTTP"),
-        BackendErrorKind::HeadTooLarge => (Kind::BadGateway, "the head of the store's answer is too large"),
-        BackendErrorKind::NoAnswer if method.is_safe() => (Kind::BadGateway, "the store broke off before it answered"),
-        BackendErrorKind::NoAnswer => (Kind::BadGateway, "the store broke off before it answered; the outcome is unknown"),
-    };
-    Error::new(kind, message).with_source(error)
-}
-
-/// Why a body broke off: what its verification found, or else what the client did.
-fn refused(verdict: &Verdict, error: BoxError) -> Error {
-    let broken = || Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error);
-    verdict.failure().map_or_else(broken, Error::from)
 }
 
 fn internal(source: BoxError) -> Error {

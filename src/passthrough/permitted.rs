@@ -25,6 +25,8 @@ pub struct Permitted {
     backend: Arc<Backend>,
     /// Whether there was a permit to begin with: answers to uploads have none.
     counted: bool,
+    /// The answer is a write's, and what is in it says whether it was done: broken, it leaves that open.
+    unknown_if_broken: bool,
     permit: Arc<Mutex<Option<Permit>>>,
     acquiring: Option<BoxFuture<'static, Permit>>,
     watch: Watch,
@@ -34,13 +36,29 @@ pub struct Permitted {
 
 impl Permitted {
     /// Wraps `inner`, which waits for `backend` under `permit`.
-    pub fn new(inner: Body, backend: Arc<Backend>, permit: Option<Permit>, stalls: &Arc<StallWatch>) -> Self {
+    pub fn new(
+        inner: Body,
+        backend: Arc<Backend>,
+        permit: Option<Permit>,
+        unknown_if_broken: bool,
+        stalls: &Arc<StallWatch>,
+    ) -> Self {
         let counted = permit.is_some();
         let permit = Arc::new(Mutex::new(permit));
         let given_back = Arc::clone(&permit);
         let watch = stalls.watch(STALL, move || drop(lock(&given_back).take()));
         let timeout = Box::pin(sleep(backend.response_timeout));
-        Self { inner, backend, counted, permit, acquiring: None, watch, timeout, waiting: false }
+        Self { inner, backend, counted, unknown_if_broken, permit, acquiring: None, watch, timeout, waiting: false }
+    }
+
+    /// The backend broke the body.
+    fn broken(&self, error: BoxError) -> BoxError {
+        if !self.unknown_if_broken {
+            return error;
+        }
+        self.backend.metrics.unknown_outcomes.inc();
+        tracing::warn!(backend = self.backend.name, %error, "the answer to a write broke off; its outcome is unknown");
+        format!("the outcome of a write is unknown: {error}").into()
     }
 
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -75,7 +93,7 @@ impl http_body::Body for Permitted {
                 self.waiting = false;
                 self.backend.moved();
                 self.watch.given();
-                Poll::Ready(frame)
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| self.broken(error))))
             }
             Poll::Pending => {
                 if !self.waiting {
@@ -84,7 +102,7 @@ impl http_body::Body for Permitted {
                     self.timeout.as_mut().reset(at);
                 }
                 ready!(self.timeout.as_mut().poll(cx));
-                Poll::Ready(Some(Err("the backend sent nothing for response_timeout".into())))
+                Poll::Ready(Some(Err(self.broken("the backend sent nothing for response_timeout".into()))))
             }
         }
     }

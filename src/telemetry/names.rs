@@ -54,6 +54,7 @@ pub struct Metrics {
     breaker_opened_total: IntCounterVec,
     breaker_refused_total: IntCounterVec,
     credentials_expiry: GaugeVec,
+    unknown_outcomes_total: IntCounterVec,
     stored_bytes: IntGaugeVec,
     stored_max_bytes: IntGaugeVec,
 }
@@ -96,6 +97,8 @@ pub struct BackendMetrics {
     pub breaker_refused: IntCounter,
     /// When the credentials in use end, Unix seconds; 0 if they do not.
     pub credentials_expiry: Gauge,
+    /// Writes that got no answer after something of them was sent.
+    pub unknown_outcomes: IntCounter,
 }
 
 impl Metrics {
@@ -156,6 +159,11 @@ impl Metrics {
                 "when a backend's credentials end, 0 if they do not",
                 &["backend"],
             ),
+            unknown_outcomes_total: counters(
+                "batchgate_passthrough_unknown_outcomes_total",
+                "writes that got no answer after something of them was sent",
+                &["backend"],
+            ),
             stored_bytes: gauges("batchgate_backend_stored_bytes", "memory that an embedded store takes", &["backend"]),
             stored_max_bytes: gauges(
                 "batchgate_backend_stored_max_bytes",
@@ -193,6 +201,7 @@ impl Metrics {
             Box::new(m.breaker_opened_total.clone()),
             Box::new(m.breaker_refused_total.clone()),
             Box::new(m.credentials_expiry.clone()),
+            Box::new(m.unknown_outcomes_total.clone()),
             Box::new(m.stored_bytes.clone()),
             Box::new(m.stored_max_bytes.clone()),
             Box::new(prometheus::process_collector::ProcessCollector::for_self()),
@@ -220,6 +229,7 @@ impl Metrics {
             breaker_opened: self.breaker_opened_total.with_label_values(&[name]),
             breaker_refused: self.breaker_refused_total.with_label_values(&[name]),
             credentials_expiry: self.credentials_expiry.with_label_values(&[name]),
+            unknown_outcomes: self.unknown_outcomes_total.with_label_values(&[name]),
         }
     }
 

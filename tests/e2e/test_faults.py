@@ -120,6 +120,19 @@ def test_trouble_that_passes_ends_in_right_bytes(faulty: Gateway, fault: str) ->
     assert part.body == body_of(key, RIGHT_IN_THE_END[fault])
 
 
+@pytest.mark.parametrize("fault", ["500-then-fine", "503-then-fine", "cut-small"])
+def test_what_is_tried_again_is_tried_over_a_new_connection(
+    faulty: Gateway, backend: FaultyBackend, fault: str
+) -> None:
+    """Where the store's name has another address, that is where it leads."""
+    key = f"{fault}/new-connection"
+    for number in range(3):
+        assert one(faulty, f"fine/kept-{number}").status == 200
+    assert one(faulty, key).status == 200
+    sockets = [seen.sock for seen in backend.requests(key)]
+    assert len(sockets) > 1 and len(set(sockets)) == len(sockets), "each try has its own"
+
+
 def test_a_body_goes_on_from_its_offset_pinned_by_its_etag(faulty: Gateway, backend: FaultyBackend) -> None:
     key = "cut-large/resumed"
     part = one(faulty, key, IfNoneMatch='"not-this"')

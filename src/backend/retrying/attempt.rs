@@ -30,6 +30,8 @@ impl Read {
         self.stats.requests.fetch_add(1, Ordering::Relaxed);
         let timeout = self.backend.attempt_timeout;
         let backend = Arc::clone(&self.backend);
+        let again = (self.failures > 0).then(|| ReadAsk { elsewhere: true, ..ask.clone() });
+        let ask = again.as_ref().unwrap_or(ask);
         let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
             Ran::Done(Attempt::Ok(response)) => response,
             Ran::OutOfTime => return Err(self.out_of_time()),

@@ -1,27 +1,34 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
 //! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
-//! [`credentials`], and a pooled connection ([`connect`]). No retry, no limit: those sit above.
+//! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
+//! above.
 
 pub mod connect;
 pub mod credentials;
+mod exchange;
 mod open;
+pub mod resolve;
 pub mod sign;
+mod wire;
+
+#[cfg(test)]
+mod address_tests;
 
 use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Forward, ObjectRead, ReadAsk, empty_body};
+use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, empty_body};
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
-use connect::{Client, Clients};
+use connect::{Clients, Ways};
 use credentials::Credentials;
+use exchange::{Distrusted, Watched, exchange};
 use sign::{EMPTY_SHA256, Signer};
 
 /// What stays as it is in a path that we make: RFC 3986's unreserved characters and the slash.
@@ -54,7 +61,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    async fn send(&self, client: &Client, mut request: Request<Body>) -> Attempt {
+    async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
+        let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
@@ -66,8 +74,9 @@ impl S3Store {
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
-        let started = http_body::Body::is_end_stream(request.body()).then(tokio::time::Instant::now);
-        let answer = client.request(request).await;
+        let bodiless = http_body::Body::is_end_stream(request.body());
+        let started = bodiless.then(tokio::time::Instant::now);
+        let answer = self.exchange(ways, request, bodiless && method.is_safe(), elsewhere).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -81,12 +90,35 @@ impl S3Store {
             }
             Ok(response) => {
                 self.count(&response);
-                Ok(response.map(|body| Body::new(body.map_err(BoxError::from))))
+                Ok(Watched::of(response, &self.clients.addresses))
             }
             Err(error) => {
                 self.metrics.attempts_no_answer.inc();
-                Err(connect::classify(error))
+                Err(error)
             }
+        }
+    }
+
+    /// Sends a request over a connection that there is reason to trust. What is `safe` finds out which one it was given and takes
+    /// another if need be; what must not be sent twice does not try one at all while an address is silent.
+    async fn exchange(
+        &self,
+        ways: &Ways,
+        request: Request<Body>,
+        safe: bool,
+        elsewhere: bool,
+    ) -> Result<Response<Incoming>, BackendError> {
+        let addresses = &self.clients.addresses;
+        let troubled = !elsewhere && addresses.troubled();
+        let spare = (troubled && safe).then(|| copy_of_head(&request));
+        let client = if elsewhere || (troubled && !safe) { &ways.elsewhere } else { &ways.pooled };
+        match (exchange(client, request, addresses, spare.is_some()).await, spare) {
+            (Ok(answer), _) => answer,
+            (Err(Distrusted), Some(spare)) => {
+                let again = exchange(&ways.elsewhere, spare, addresses, false).await;
+                again.unwrap_or_else(|Distrusted| unreachable!("a new connection is not distrusted"))
+            }
+            (Err(Distrusted), None) => unreachable!("only what may be repeated is taken back"),
         }
     }
 
@@ -114,6 +146,15 @@ impl S3Store {
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
     }
+}
+
+/// The same request, for one that has no body.
+fn copy_of_head(request: &Request<Body>) -> Request<Body> {
+    let mut copy = Request::new(empty_body());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
 }
 
 /// A body without a length and without chunks: cut short, it would look whole.
@@ -175,6 +216,9 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
     let mut request = Request::new(empty_body());
     *request.method_mut() = Method::GET;
     *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).map_err(internal)?);
+    if ask.elsewhere {
+        request.extensions_mut().insert(Elsewhere);
+    }
     let headers = request.headers_mut();
     headers.reserve(READ_HEADERS + ask.headers.len());
     headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));

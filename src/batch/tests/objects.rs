@@ -49,6 +49,7 @@ pub fn ask(bucket: &str, key: &str) -> ReadAsk {
         if_match: None,
         if_none_match: None,
         headers: Arc::default(),
+        elsewhere: false,
     }
 }
 

@@ -41,7 +41,7 @@ class Seen:
         """Sends an answer; `content-length` is the body's unless given. With `cut_after` the connection breaks there."""
         headers = {"content-length": str(len(body)), "x-amz-request-id": "backend-id", "server": "faulty", **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value)
-        payload = body if cut_after is None else body[:cut_after]
+        payload = b"" if self.method == "HEAD" else body if cut_after is None else body[:cut_after]
         self.sock.sendall(f"HTTP/1.1 {status} Faulty\r\n{lines}\r\n".encode() + payload)
         if cut_after is not None:
             raise ConnectionAbortedError
@@ -119,6 +119,22 @@ def _hang_up(_: Seen) -> None:
     raise ConnectionAbortedError
 
 
+def _half_head(seen: Seen) -> None:
+    seen.sock.sendall(b'HTTP/1.1 200 OK\r\netag: "half')
+    raise ConnectionAbortedError
+
+
+def _endless_head(seen: Seen) -> None:
+    seen.sock.sendall(b"HTTP/1.1 200 OK\r\nx-long: " + b"x" * (64 << 10) + b"\r\ncontent-length: 0\r\n\r\n")
+    raise ConnectionAbortedError
+
+
+def _closes_idle(seen: Seen) -> None:
+    """An answer that says nothing of it, and then the connection is gone."""
+    seen.object(body_of(seen.key, SMALL))
+    raise ConnectionAbortedError
+
+
 def _drip(seen: Seen) -> None:
     """A small object that takes about 1.5 s."""
     body = body_of(seen.key, SMALL)
@@ -171,6 +187,20 @@ def _completes_slowly(first: bytes) -> Fault:
         seen.sock.sendall(b"0\r\n\r\n")
 
     return fault
+
+
+def _completes_not(end: bytes) -> Fault:
+    """A 200 whose body does not say that all is well: it goes on with `end` and then the connection is gone."""
+
+    def fault(seen: Seen) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ntransfer-encoding: chunked\r\n\r\n"
+        seen.sock.sendall(head + b"%x\r\n%s\r\n" % (len(DECLARATION), DECLARATION) + end)
+        raise ConnectionAbortedError
+
+    return fault
+
+
+FAILED_LATE = b"<Error><Code>InternalError</Code><Message>it did not work out</Message></Error>"
 
 
 def _refuses_our_signature(seen: Seen) -> None:
@@ -236,7 +266,15 @@ FAULTS: dict[str, Fault] = {
     "500-then-fine": _first(1, lambda s: s.error(500, "InternalError")),
     "slow-down-burst": _first(3, lambda s: s.error(503, "SlowDown")),
     "hang-up-then-fine": _first(2, _hang_up),
+    "hang-up-thrice": _first(3, _hang_up),
+    "half-head-then-fine": _first(2, _half_head),
+    "closes-idle": _closes_idle,
     "silent-once": _first(1, _silent),
+    "hang-up": _hang_up,
+    "half-head": _half_head,
+    "endless-head": _endless_head,
+    "completes-cut": _completes_not(b"30\r\n<CompleteMulti"),
+    "completes-with-an-error": _completes_not(b"%x\r\n%s\r\n0\r\n\r\n" % (len(FAILED_LATE), FAILED_LATE)),
     "503-always": lambda s: s.error(503, "ServiceUnavailable"),
     "silent": _silent,
     "404": lambda s: s.error(404, "NoSuchKey"),
@@ -246,6 +284,13 @@ FAULTS: dict[str, Fault] = {
     "404-delete-marker": lambda s: s.send(404, {"x-amz-delete-marker": "true", "x-amz-version-id": "v7"}),
     "403-signature": _refuses_our_signature,
     "403-own-code": lambda s: s.error(403, "InvalidObjectState"),
+}
+
+# What happens as soon as the head of a request is there; its body is never read.
+EARLY_FAULTS: dict[str, Fault] = {
+    "early-hang-up": _hang_up,
+    "early-403": lambda s: s.error(403, "AccessDenied"),
+    "early-503": lambda s: s.error(503, "ServiceUnavailable"),
 }
 
 
@@ -306,10 +351,15 @@ class FaultyBackend:
         while (raw := stream.readline()) not in (b"\r\n", b""):
             name, value = raw.decode("latin-1").split(":", 1)
             headers[name.lower()] = value.strip()
-        stream.read(int(headers.get("content-length", 0)))
         key = urllib.parse.unquote(path.split("?")[0]).split("/", 2)[2]
+        early = EARLY_FAULTS.get(key.split("/")[0])
+        if early is None:
+            stream.read(int(headers.get("content-length", 0)))
         with self._lock:
             self._attempts[path] += 1
             seen = Seen(method, key, headers, self._attempts[path], sock)
             self.seen.append(seen)
+        if early is not None:
+            early(seen)
+            raise ConnectionAbortedError
         FAULTS[key.split("/")[0]](seen)

@@ -104,6 +104,7 @@ async fn a_batchs_read_and_a_get_are_one_answer() {
         if_match: None,
         if_none_match: None,
         headers: Arc::default(),
+        elsewhere: false,
     };
     let tag = HeaderValue::from_str(&etag).expect("a tag");
     let ranged = ReadAsk { range: Some(ByteRange::From { first: 4 }), if_match: Some(tag.clone()), ..plain.clone() };
@@ -218,6 +219,7 @@ async fn who_means_the_bucket_of_somebody_else_is_refused() {
         if_match: None,
         if_none_match: None,
         headers: Arc::new([other].map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).into_iter().collect()),
+        elsewhere: false,
     };
     assert_eq!(whole(store.read(&read).await.expect("an answer")).await.code(), "AccessDenied");
 }

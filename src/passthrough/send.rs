@@ -1,0 +1,224 @@
+//! How a request goes to its backend: a GET or HEAD until it is answered, anything else once. In comes the request as the store
+//! is to get it, out goes the store's answer, whatever its status, or what the client is told for want of one. The backend's
+//! breaker is asked first, and told what came of it.
+//!
+//! Invariant: what may have an effect, or has a body, is given to the store at most once.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, Uri};
+use http_body_util::BodyExt;
+use rand::Rng;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use super::outcome::Unanswered;
+use super::permitted::Permitted;
+use super::{Ask, Passthrough, Route, read_refusal, upload};
+use crate::auth::Verdict;
+use crate::backend::breaker::{Cause, Open, Pass};
+use crate::backend::limited::{Lane, Permit};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, empty_body};
+use crate::error::{Error, Kind, Result};
+
+/// How often a GET or HEAD without an answer is sent again.
+const RETRIES_MAX: u32 = 2;
+
+/// An answer, with the leave that its request had: what it says of the backend is not told yet. Or none, which is.
+type Answer = std::result::Result<(Response<Body>, Pass), BackendError>;
+
+impl Passthrough {
+    /// Sends the request: what has no effect and no body as often as need be, anything else once. The permit waits inside the
+    /// answer's body.
+    pub(super) async fn send(
+        &self,
+        ask: &Ask<'_>,
+        route: &Route,
+        headers: HeaderMap,
+        body: Body,
+        verdict: &Verdict,
+    ) -> Result<Response<Body>> {
+        let safe = ask.head.method.is_safe() && http_body::Body::is_end_stream(&body);
+        let (answer, permit) = match safe {
+            true => self.send_safe(ask, route, headers).await?,
+            false => self.send_once(ask, route, headers, body, verdict).await?,
+        };
+        if let Some(failure) = verdict.failure() {
+            return Err(failure.into());
+        }
+        let backend = &route.backend;
+        let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
+        let status = response.status();
+        let unknown_if_broken = !ask.head.method.is_safe() && status.is_success();
+        let response = response.map(|body| self.permitted(body, backend, permit, unknown_if_broken));
+        if matches!(status.as_u16(), 400 | 403 | 503) {
+            return read_refusal(response, backend, pass).await;
+        }
+        backend.judge(pass, status, None);
+        Ok(response)
+    }
+
+    /// Leave to send the request for the first time.
+    fn admit(backend: &Backend) -> Result<Pass> {
+        let pass = backend.breaker.admit().map_err(not_asked)?;
+        backend.retries.deposit();
+        Ok(pass)
+    }
+
+    /// Leave to send it again; a client waits for none.
+    fn admit_again(backend: &Backend) -> Option<Pass> {
+        let pass = backend.breaker.admit().ok()?;
+        (pass.is_probe() || backend.retries.withdraw()).then_some(pass)
+    }
+
+    /// Sends a GET or HEAD until it is answered, elsewhere each further time, all in `response_timeout`. What is an answer is the
+    /// store's to say: a status, whichever it is, goes to the client.
+    async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Option<Permit>)> {
+        let backend = &route.backend;
+        let pass = Self::admit(backend)?;
+        let mut permit = self.permit(backend).await?;
+        let mut pass = pass.renewed().map_err(not_asked)?;
+        let until = Instant::now() + backend.response_timeout;
+        let mut failures = 0;
+        loop {
+            let mut request = request(ask, route, headers.clone(), empty_body());
+            if failures > 0 {
+                request.extensions_mut().insert(Elsewhere);
+            }
+            let Ok(answer) = timeout_at(until, backend.store.forward(request)).await else {
+                pass.failed(Cause::TimedOut, failures > 0);
+                return Err(unanswered(Unanswered::late(ask.head), backend));
+            };
+            let error = match answer {
+                Ok(response) => return Ok((Ok((response, pass)), Some(permit))),
+                Err(error) => error,
+            };
+            drop(permit);
+            pass.unanswered(error.kind, failures > 0);
+            if failures == RETRIES_MAX || !matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::NoAnswer) {
+                return Ok((Err(error), None));
+            }
+            sleep(self.pause(backend, failures)).await;
+            failures += 1;
+            let Some(leave) = Self::admit_again(backend) else { return Ok((Err(error), None)) };
+            let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else { return Ok((Err(error), None)) };
+            let Ok(leave) = leave.renewed() else { return Ok((Err(error), None)) };
+            tracing::debug!(backend = backend.name, %error, "sent again");
+            backend.metrics.retries.inc();
+            (permit, pass) = (next, leave);
+        }
+    }
+
+    fn pause(&self, backend: &Backend, failures: u32) -> Duration {
+        let (base, max) = self.backoff;
+        base.saturating_mul(1 << failures).min(max).mul_f64(backend.random().random::<f64>())
+    }
+
+    /// Sends a write, once.
+    async fn send_once(
+        &self,
+        ask: &Ask<'_>,
+        route: &Route,
+        headers: HeaderMap,
+        body: Body,
+        verdict: &Verdict,
+    ) -> Result<(Answer, Option<Permit>)> {
+        let backend = &route.backend;
+        let pass = Self::admit(backend)?;
+        let moved = Moved::default();
+        let (permit, body) = if http_body::Body::is_end_stream(&body) {
+            let permit = self.permit(backend).await?;
+            moved.now();
+            (Some(permit), body)
+        } else {
+            // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
+            // may take its time only once it has the whole request.
+            let noting = moved.clone();
+            let noted = upload::begun(body).await.map_err(|error| refused(verdict, error))?.map_frame(move |frame| {
+                noting.now();
+                frame
+            });
+            (None, Body::new(noted))
+        };
+        let pass = pass.renewed().map_err(not_asked)?;
+        let mut attempt = backend.store.forward(request(ask, route, headers, body));
+        loop {
+            let last = moved.last();
+            tokio::select! {
+                answer = &mut attempt => return Ok(match answer {
+                    Ok(response) => (Ok((response, pass)), permit),
+                    Err(error) => {
+                        pass.unanswered(error.kind, false);
+                        (Err(error), permit)
+                    }
+                }),
+                () = sleep_until(last + backend.response_timeout) => {
+                    if moved.last() == last {
+                        pass.failed(Cause::TimedOut, false);
+                        return Err(unanswered(Unanswered::late(ask.head), backend));
+                    }
+                }
+            }
+        }
+    }
+
+    fn permitted(&self, body: Body, backend: &Arc<Backend>, permit: Option<Permit>, unknown_if_broken: bool) -> Body {
+        if http_body::Body::is_end_stream(&body) {
+            return body;
+        }
+        Body::new(Permitted::new(body, Arc::clone(backend), permit, unknown_if_broken, &self.stalls))
+    }
+
+    async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
+        let acquired = timeout(backend.response_timeout, backend.limiter.acquire(Lane::PLAIN, 0)).await;
+        acquired.map_err(|_| Error::new(Kind::SlowDown, "the store is busy; try again shortly"))
+    }
+}
+
+/// The request as the store gets it, but for host and signature.
+fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Request<Body> {
+    let mut request = Request::new(body);
+    *request.method_mut() = ask.head.method.clone();
+    *request.uri_mut() = Uri::from(route.path.clone());
+    *request.headers_mut() = headers;
+    request
+}
+
+/// The store is failing, and this request was not sent to it.
+fn not_asked(_: Open) -> Error {
+    Error::new(Kind::ServiceUnavailable, "the store is failing, so the gateway does not ask it for now; try again shortly")
+}
+
+/// The error for the client; the edge logs it with the request's id.
+fn unanswered(unanswered: Unanswered, backend: &Backend) -> Error {
+    if unanswered.unknown {
+        backend.metrics.unknown_outcomes.inc();
+    }
+    unanswered.error
+}
+
+/// Why a body broke off: what its verification found, or else what the client did.
+fn refused(verdict: &Verdict, error: BoxError) -> Error {
+    let broken = || Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error);
+    verdict.failure().map_or_else(broken, Error::from)
+}
+
+/// When something of a request was last sent on.
+#[derive(Clone)]
+struct Moved(Arc<Mutex<Instant>>);
+
+impl Default for Moved {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Moved {
+    fn last(&self) -> Instant {
+        *self.0.lock().expect("reading a time does not panic")
+    }
+
+    fn now(&self) {
+        *self.0.lock().expect("setting a time does not panic") = Instant::now();
+    }
+}
