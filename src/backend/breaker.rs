@@ -11,16 +11,21 @@
 //! Invariants: at most one read probes at a time, and one that vanishes frees the place; what several tries of one read say of
 //! one object opens nothing; whoever waits is woken once, when it closes, and only one of them watches the time.
 
+mod pass;
+
+pub use pass::Pass;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::BackendErrorKind;
 use crate::telemetry::BackendMetrics;
+use pass::Probe;
 
 /// Failures of one instant may be of one cause that is over in the next: only those that go on for this long open it.
 const ROW_MIN: Duration = Duration::from_secs(1);
@@ -126,19 +131,6 @@ struct Opened {
     cause: Cause,
     read_probe_at: Instant,
     plain_probe_at: Instant,
-}
-
-/// Leave to ask the backend once. Whoever has it says what came of it; to drop it is to say nothing.
-#[derive(Debug)]
-pub struct Pass {
-    breaker: Arc<Breaker>,
-    probe: Option<Probe>,
-}
-
-#[derive(Debug)]
-enum Probe {
-    Read { _watch: OwnedSemaphorePermit },
-    Plain,
 }
 
 impl Breaker {
@@ -328,66 +320,6 @@ impl State {
 impl Outage {
     fn goes_on_at(&self, now: Instant) -> bool {
         now.duration_since(self.met_at) < OUTAGE_MEMORY
-    }
-}
-
-impl Pass {
-    /// Whether this is the one that finds out if the backend is back.
-    pub fn is_probe(&self) -> bool {
-        self.probe.is_some()
-    }
-
-    /// The pass after a wait for something else, such as a permit.
-    ///
-    /// # Errors
-    /// [`Open`]: the breaker has opened meanwhile.
-    pub fn renewed(self) -> Result<Self, Open> {
-        if self.is_probe() || !self.breaker.is_open() { Ok(self) } else { Err(Open) }
-    }
-
-    /// An answer came that is no failure of the backend's: 2xx, 3xx, 4xx, 501.
-    pub fn answered(mut self) {
-        self.breaker.answered();
-        self.probe = None;
-    }
-
-    /// The answer was a plea to slow down.
-    pub fn paced(mut self) {
-        self.breaker.paced();
-        self.probe = None;
-    }
-
-    /// The backend failed. `again` if it had failed this very read or request before.
-    pub fn failed(mut self, cause: Cause, again: bool) {
-        self.breaker.failed(cause, again);
-        if let Some(opened) = &mut self.breaker.lock().opened {
-            let next = Instant::now() + self.breaker.config.pause;
-            match self.probe {
-                Some(Probe::Read { .. }) => opened.read_probe_at = next,
-                Some(Probe::Plain) => opened.plain_probe_at = next,
-                None => {}
-            }
-        }
-        // Only now: the next to watch must see the time.
-        self.probe = None;
-    }
-
-    /// No answer came that could be read. Where that was not the backend's fault, nothing is known of it.
-    pub fn unanswered(self, kind: BackendErrorKind, again: bool) {
-        if let Some(cause) = Cause::of(kind) {
-            self.failed(cause, again);
-        }
-    }
-}
-
-impl Drop for Pass {
-    /// A probe that vanishes frees the place at once; a read's place is the watch, which goes with it.
-    fn drop(&mut self) {
-        if let Some(Probe::Plain) = self.probe
-            && let Some(opened) = &mut self.breaker.lock().opened
-        {
-            opened.plain_probe_at = Instant::now();
-        }
     }
 }
 

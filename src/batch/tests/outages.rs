@@ -80,7 +80,7 @@ async fn objects_that_always_fail_among_good_ones_never_open_the_breaker() {
     let wanted = many(400);
     let rig = rig(numbers(), &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
     let acts = [Act::Status(500, "InternalError"), Act::Reset, Act::Silent, Act::StallAfter(0), Act::Cut(0)];
-    let bad = |at: usize| at % 7 == 0;
+    let bad = |at: usize| at.is_multiple_of(7);
     for (at, wanted) in wanted.iter().enumerate().filter(|(at, _)| bad(*at)) {
         rig.store.always(&wanted.key, Step::of(acts[at % acts.len()]));
     }
