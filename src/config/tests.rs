@@ -114,7 +114,7 @@ fn tables_and_lists_of_the_wrong_shape_are_named() {
 #[test]
 fn rules_over_several_keys_are_kept() {
     let text = "[server]\nmemory_bytes_max = \"4MiB\"\nchunk_bytes_max = \"4MiB\"\nregion = \"a/b\"\ndomains = [\"http://x\", \"a.b\", \"A.b\"]\nrequests_max = 0\n\
-                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\nentries_in_flight_max = 9999\n[tail]\nbackoff_base = \"3s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
+                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
     let expected = [
         "2 server.memory_bytes_max",
         "4 server.region",
@@ -123,9 +123,8 @@ fn rules_over_several_keys_are_kept() {
         "6 server.requests_max",
         "7 server.listen",
         "9 batch.entry_bytes",
-        "11 batch.entries_in_flight_max",
-        "13 tail.backoff_base",
-        "15 log.level",
+        "12 tail.backoff_base",
+        "14 log.level",
     ];
     let result = load_text(text);
     assert_eq!(places(result.clone()), expected);
@@ -135,6 +134,14 @@ fn rules_over_several_keys_are_kept() {
         "{text}"
     );
     assert!(text.contains("batch.entry_bytes (3MiB) is more than batch.window_bytes (2MiB)"), "{text}");
+}
+
+#[test]
+fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
+    let result = load_text("[batch]\nentries_in_flight_max = 9999\n");
+    assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
+    assert!(messages(result).contains("batch.entries_max (10000) is more than batch.entries_in_flight_max (9999)"));
+    assert_eq!(places(load_text("[batch]\nentries_max = 600000\n")), ["2 batch.entries_max"]);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::auth::{Authenticated, CopySource, Verdict, VerifiedBody, permissions,
 use crate::backend::limited::{Lane, Permit};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, full_body, s3};
 use crate::budget::Pool;
-use crate::error::{Budget, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
@@ -126,7 +126,7 @@ impl Passthrough {
 
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
         let acquired = timeout(backend.response_timeout, backend.limiter.acquire(Lane::PLAIN, 0)).await;
-        acquired.map_err(|_| Error::refused(Budget::Permits, "the store is busy; try again shortly"))
+        acquired.map_err(|_| Error::refused(crate::error::Budget::Permits, "the store is busy; try again shortly"))
     }
 
     /// Sends the request once. The permit waits inside the answer's body.
@@ -214,7 +214,7 @@ impl Passthrough {
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let Some(_reserved) = self.memory.try_reserve(2 * DELETE_BODY_BYTES_MAX as u64) else {
-            return Err(Error::refused(Budget::Memory, "no memory is free for this request; try again shortly"));
+            return Err(Error::refused(crate::error::Budget::Memory, "no memory is free for this request; try again shortly"));
         };
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
