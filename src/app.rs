@@ -26,8 +26,9 @@ use crate::batch::{self, Batches};
 use crate::budget::Pool;
 use crate::config::{BackendConfig, BackendKind, IdentityConfig, PolicySource, Settings, TailConfig};
 use crate::edge::admin::Admin;
+use crate::edge::connections::sockets_max;
 use crate::edge::listener::{ListenerConfig, Server, Shutdown, tls_acceptor};
-use crate::edge::{Edge, EdgeConfig, Handled, Handler};
+use crate::edge::{Edge, EdgeConfig, Handled, Handler, descriptors};
 use crate::error::Result;
 use crate::passthrough::{self, Passthrough};
 use crate::peer::Peer;
@@ -79,7 +80,11 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     };
     let heads = heads_share(settings.server.memory_bytes_max);
     let ahead = memory("window", settings.server.memory_bytes_max - heads);
-    let admission = Arc::new(Admission::new(memory("heads", heads), ahead.clone(), settings.batch.entry_bytes));
+    metrics.entries_in_flight_max.set(settings.batch.entries_in_flight_max as i64);
+    let entries = Pool::new(settings.batch.entries_in_flight_max as u64, Some(metrics.entries_in_flight.clone()));
+    let heads = memory("heads", heads);
+    let admission = Admission::new(heads, ahead.clone(), entries, settings.batch.entry_bytes, Arc::clone(&stalls));
+    let admission = Arc::new(admission);
     let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let server = &settings.server;
     let gateway = Gateway {
@@ -103,7 +108,7 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
     let notes = notes(settings);
-    notes.iter().for_each(|note| tracing::warn!("{note}"));
+    notes.iter().chain(&descriptors::provide(sockets(settings))).for_each(|note| tracing::warn!("{note}"));
     let breakers = settings.backends.iter().filter_map(|config| registry.get(&config.name));
     let breakers = breakers.map(|backend| Arc::clone(&backend.breaker)).collect();
     let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes, breakers };
@@ -150,6 +155,13 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),
     })
+}
+
+/// The most sockets that may be open. A backend's connections are at most as many as its permits and the uploads, which have
+/// none; few uploads are under way at a time.
+fn sockets(settings: &Settings) -> u64 {
+    let backends: usize = settings.backends.iter().map(|backend| backend.concurrency).sum();
+    (sockets_max(settings.server.connections_max) + backends) as u64
 }
 
 /// What an operator should know of the backends, a line each.

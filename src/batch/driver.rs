@@ -18,8 +18,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-use super::admission::{Admission, Admitted, Stalled};
+use super::admission::Admitted;
 use super::body::Chunk;
 use super::encode::Encode;
 use super::fetch::{Claim, Done, Fetch, Fetched, Pools};
@@ -30,6 +31,7 @@ use super::request::OnError;
 use crate::backend::limited::Lane;
 use crate::backend::retrying::{Failure, Read, ReadStats, RetryConfig};
 use crate::budget::Reservation;
+use crate::stall::BreakOff;
 use crate::types::EntryIndex;
 use writing::Writing;
 
@@ -65,8 +67,6 @@ pub struct Driver {
     pub pools: Pools,
     /// What the batch was admitted with.
     pub admitted: Option<Admitted>,
-    /// To be found there while the client stalls.
-    pub admission: Arc<Admission>,
 }
 
 /// How a batch ended.
@@ -99,10 +99,9 @@ impl Ending {
 
 impl Driver {
     /// Runs the batch to its end and says what came of it.
-    pub async fn run(self, stalled: &Stalled) -> (Ending, Totals) {
+    pub async fn run(self, break_off: &BreakOff) -> (Ending, Totals) {
         let mut state = Loop::new(self);
-        let ending = state.drive(stalled).await;
-        state.forget_stall();
+        let ending = state.drive(&break_off.told).await;
         (ending, state.totals())
     }
 }
@@ -114,6 +113,8 @@ struct Loop {
     driver: Driver,
     /// Lives as long as the batch: the parsed request is that large at the most.
     _request: Reservation,
+    /// As many entries as are not written yet.
+    entries: Reservation,
     /// The head's reservation, while it is not lent to an entry.
     head_claim: Option<Claim>,
     /// Index of the entry that is written next, for the fetches.
@@ -139,8 +140,8 @@ struct Loop {
     asked_at: Instant,
     /// Since when the client has not taken what is there for it.
     blocked_since: Option<Instant>,
-    /// The stall has been noted, under this instant.
-    noted: Option<Instant>,
+    /// It has stalled: its reads have given their permits back.
+    rests: bool,
 }
 
 /// What woke the loop.
@@ -156,11 +157,12 @@ enum Event {
 
 impl Loop {
     fn new(mut driver: Driver) -> Self {
-        let Admitted { head, request } = driver.admitted.take().expect("a driver is run once");
+        let Admitted { head, request, entries } = driver.admitted.take().expect("a driver is run once");
         let totals = Totals { entries: driver.plan.entries.len() as u64, ..Totals::default() };
         Self {
             driver,
             _request: request,
+            entries,
             head_claim: Some(Claim::Head(head)),
             head: Arc::default(),
             stats: Arc::default(),
@@ -178,23 +180,24 @@ impl Loop {
             started_at: Instant::now(),
             asked_at: Instant::now(),
             blocked_since: None,
-            noted: None,
+            rests: false,
         }
     }
 
-    async fn drive(&mut self, stalled: &Stalled) -> Ending {
+    async fn drive(&mut self, told: &CancellationToken) -> Ending {
         loop {
             // What is written gives back bytes; an entry that leaves no part sends nothing that would bring us here again.
             while {
                 self.start_fetches();
                 self.write()
             } {}
+            self.entries.shrink_to(self.driver.turns.unwritten() as u64);
             self.pull();
             // The parts that were whole before a break still go out.
             if self.closed_as == Some(Ending::Broken) && self.out.is_empty() {
                 return Ending::Broken;
             }
-            match self.wait(stalled).await {
+            match self.wait(told).await {
                 Event::Sent => self.forget_stall(),
                 Event::Ended => return self.closed_as.expect("End is sent after an answer was closed"),
                 Event::Done(done) => {
@@ -218,7 +221,7 @@ impl Loop {
                     self.break_off();
                 }
                 Event::Granted(bytes) => self.granted = Some(bytes),
-                Event::Stalled => self.note_stall(stalled),
+                Event::Stalled => self.rests = true,
                 Event::Over(ending) => return ending,
             }
         }
@@ -226,15 +229,15 @@ impl Loop {
 
     /// Waits for whatever comes first. What has come from backends is taken in before a chunk that is not full is sent, so
     /// that chunks are large while there is that much to send.
-    async fn wait(&mut self, stalled: &Stalled) -> Event {
+    async fn wait(&mut self, told: &CancellationToken) -> Event {
         let full = self.out.len() >= CHUNK_BYTES;
         let some = !self.out.is_empty();
         let end = !some && self.closed_as.is_some_and(|ending| ending != Ending::Broken);
         if (some || end) && self.blocked_since.is_none() {
             self.blocked_since = Some(Instant::now());
         }
-        let stalls_at = self.blocked_since.filter(|_| self.noted.is_none()).map(|since| since + STALL);
-        if self.noted.is_some() {
+        let stalls_at = self.blocked_since.filter(|_| !self.rests).map(|since| since + STALL);
+        if self.rests {
             self.rest();
         }
         let Self { driver: Driver { chunks, .. }, out, fetches, next, waiting_for_bytes, .. } = self;
@@ -247,7 +250,7 @@ impl Loop {
         };
         tokio::select! {
             biased;
-            () = stalled.break_off.cancelled() => Event::Over(Ending::BrokenOff),
+            () = told.cancelled() => Event::Over(Ending::BrokenOff),
             slot = chunks.reserve(), if full => send(slot, out),
             Some(done) = fetches.next(), if !fetches.is_empty() => Event::Done(done),
             got = async { next.as_mut().expect("checked").await }, if next.is_some() => {
@@ -337,19 +340,11 @@ impl Loop {
         self.ready.insert(index, (fetched, claim));
     }
 
-    /// The client has taken nothing for a while: new batches may have to find this one.
-    fn note_stall(&mut self, stalled: &Stalled) {
-        if let Some(since) = self.blocked_since {
-            self.driver.admission.note_stalled(since, self.driver.number, stalled.clone());
-            self.noted = Some(since);
-        }
-    }
-
+    /// The client reads again.
     fn forget_stall(&mut self) {
         self.blocked_since = None;
-        if let Some(since) = self.noted.take() {
+        if std::mem::replace(&mut self.rests, false) {
             self.asked_at = Instant::now();
-            self.driver.admission.forget_stalled(since, self.driver.number);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. [`accept`]: the head is what the contract wants, or a request-level error.
 //! 2. [`admission`]: bytes for the request and for the head of the answer, or 503.
-//! 3. [`request`]: the verified body, read strictly.
+//! 3. [`request`]: the verified body, read strictly; its entries are admitted too, or 503.
 //! 4. [`plan`]: entry by entry, may this identity read this, and where is it.
 //! 5. [`driver`]: one task that starts [`fetch`]es as far as bytes are reserved for them, keeps the [`order`], lets
 //!    [`encode`] write the parts, and sends chunks through [`body`] while the client takes them.
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use prometheus::IntGauge;
 use rand::rngs::SmallRng;
@@ -44,9 +44,10 @@ use crate::config::{BatchConfig, TailConfig};
 use crate::error::{Error, Kind, Result};
 use crate::peer::Peer;
 use crate::route::Routes;
+use crate::stall::BreakOff;
 use crate::telemetry::Metrics;
 use crate::types::{ObjectKey, RequestId};
-use admission::{Admission, Admitted, Stalled};
+use admission::{Admission, Admitted};
 use body::BatchBody;
 use driver::{Driver, Ending};
 use encode::Format;
@@ -125,6 +126,7 @@ impl Batches {
         let batch = request::parse(&body, self.config.entries_max, ask.bucket, format)?;
         drop(body);
         admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
+        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
         let plan = Plan {
             bucket: ask.bucket.unwrap_or_default().to_owned(),
             identity: ask.authenticated.identity,
@@ -132,21 +134,11 @@ impl Batches {
             headers: Arc::new(crate::backend::s3::read_headers(&ask.head.headers, accept::ENTRY_HEADERS)),
             entries: Vec::new(),
         };
-        let on_http_1 = ask.head.version < Version::HTTP_2;
-        let cut = on_http_1.then(|| ask.peer.cut.clone());
-        Ok(self.start(batch, format, plan, admitted, ask.request_id, cut))
+        Ok(self.start(batch, format, plan, admitted, ask.request_id))
     }
 
     /// Starts the driver and returns the head of the answer with the body that it feeds.
-    fn start(
-        &self,
-        batch: BatchRequest,
-        format: Format,
-        plan: Plan,
-        admitted: Admitted,
-        id: RequestId,
-        cut: Option<CancellationToken>,
-    ) -> Response<Body> {
+    fn start(&self, batch: BatchRequest, format: Format, plan: Plan, admitted: Admitted, id: RequestId) -> Response<Body> {
         let has_summary = batch.has_summary();
         let encoder = {
             let mut random = self.random.lock().expect("drawing a number does not panic");
@@ -169,11 +161,13 @@ impl Batches {
             entry_bytes: self.config.entry_bytes,
             pools: Pools { window: Pool::new(self.config.window_bytes, None), shared: self.admission.window().clone() },
             admitted: Some(admitted),
-            admission: Arc::clone(&self.admission),
         };
         let metrics = self.metrics.clone();
-        tokio::spawn(run(driver, format, metrics, id, cut));
+        let break_off = BreakOff::default();
+        tokio::spawn(run(driver, format, metrics, id, break_off.clone()));
         let mut response = Response::new(Body::new(BatchBody::new(receiver).map_err(BoxError::from)));
+        // Whoever serves the answer knows when its reader stalls.
+        response.extensions_mut().insert(break_off);
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response.headers_mut().insert("batch-count", HeaderValue::from(count));
         response
@@ -221,16 +215,12 @@ impl Drop for InFlight {
     }
 }
 
-async fn run(driver: Driver, format: Format, metrics: Metrics, id: RequestId, cut: Option<CancellationToken>) {
-    let stalled = Stalled { break_off: CancellationToken::new(), gone: CancellationToken::new() };
+async fn run(driver: Driver, format: Format, metrics: Metrics, id: RequestId, break_off: BreakOff) {
     metrics.batch_in_flight.inc();
-    let _in_flight = InFlight { gauge: metrics.batch_in_flight.clone(), gone: stalled.gone.clone() };
+    let _in_flight = InFlight { gauge: metrics.batch_in_flight.clone(), gone: break_off.gone.clone() };
     let timer = metrics.batch_seconds.start_timer();
-    let (ending, totals) = driver.run(&stalled).await;
+    let (ending, totals) = driver.run(&break_off).await;
     timer.observe_duration();
-    if let (Ending::BrokenOff, Some(cut)) = (ending, cut) {
-        cut.cancel();
-    }
     metrics.batches_total.with_label_values(&[ending.name(), format.name()]).inc();
     metrics.batch_bytes_total.inc_by(totals.bytes);
     metrics.entries_total.with_label_values(&["failed"]).inc_by(totals.failed);

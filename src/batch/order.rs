@@ -12,6 +12,7 @@ pub struct Turns {
     order: Order,
     /// One flag for each entry: its part is written (or it is known to leave none).
     written: Vec<bool>,
+    unwritten: usize,
     lowest_unwritten: usize,
     /// In completion order: whole or failed entries, the earliest first.
     whole: VecDeque<EntryIndex>,
@@ -20,7 +21,7 @@ pub struct Turns {
 impl Turns {
     /// Nothing is written yet of `count` entries.
     pub fn new(order: Order, count: usize) -> Self {
-        Self { order, written: vec![false; count], lowest_unwritten: 0, whole: VecDeque::new() }
+        Self { order, written: vec![false; count], unwritten: count, lowest_unwritten: 0, whole: VecDeque::new() }
     }
 
     /// An entry became whole or failed.
@@ -41,6 +42,11 @@ impl Turns {
         (self.lowest_unwritten < self.written.len()).then_some(EntryIndex(self.lowest_unwritten as u32))
     }
 
+    /// How many entries are not written yet.
+    pub fn unwritten(&self) -> usize {
+        self.unwritten
+    }
+
     /// The head's part is begun, or it leaves none.
     pub fn write(&mut self, index: EntryIndex) {
         assert_eq!(self.head(), Some(index), "only the head is written");
@@ -48,6 +54,7 @@ impl Turns {
             self.whole.pop_front();
         }
         self.written[index.at()] = true;
+        self.unwritten -= 1;
         while self.written.get(self.lowest_unwritten) == Some(&true) {
             self.lowest_unwritten += 1;
         }

@@ -201,7 +201,8 @@ fn policy(r: &mut Reader<'_>, s: &mut Section) -> PolicySource {
 fn batch(r: &mut Reader<'_>, node: Option<Node>) -> BatchConfig {
     let mut c = BatchConfig::default();
     let mut s = r.section("batch", node);
-    fields!(r, s, c: entries_max, body_bytes_max, entry_bytes, window_bytes, concurrency, entry_deadline, client_stall);
+    fields!(r, s, c: entries_max, entries_in_flight_max, body_bytes_max, entry_bytes, window_bytes, concurrency, entry_deadline,
+        client_stall);
     r.finish(s);
     c
 }

@@ -79,11 +79,12 @@ pub struct ServerConfig {
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub idle_timeout: Duration,
-    /// How long a client that owes us bytes of a body may send none. Default `"30s"`.
+    /// How long a client that owes us bytes of a body may send none; in that much waiting it must send 1 KiB a second.
+    /// Default `"30s"`.
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub body_idle_timeout: Duration,
-    /// Most client connections open at once. Default 10000.
+    /// Most client connections open at once. For one more, the longest idle is closed, or else that one. Default 10000.
     pub connections_max: usize,
     /// Most requests in flight at once; more get 503. Default 1024.
     pub requests_max: usize,
@@ -158,6 +159,9 @@ impl Default for AdminConfig {
 pub struct BatchConfig {
     /// Most entries. Default 10000.
     pub entries_max: usize,
+    /// Most entries of all batches that are not written yet; a batch that would make it more gets 503. Default 500000: at about
+    /// 112 bytes each (40, a key of 64, 8 for its turn) they take 54 MiB, less than half of what is kept for heads by default.
+    pub entries_in_flight_max: usize,
     /// Largest request body. Default `"16MiB"`.
     #[serde(serialize_with = "value::as_size")]
     #[schemars(with = "ByteSize")]
@@ -186,6 +190,7 @@ impl Default for BatchConfig {
     fn default() -> Self {
         Self {
             entries_max: 10_000,
+            entries_in_flight_max: 500_000,
             body_bytes_max: 16 * MIB,
             entry_bytes: 256 * KIB,
             window_bytes: 32 * MIB,
@@ -242,7 +247,7 @@ pub struct LogConfig {
     pub level: String,
     /// `"text"` for people, `"json"` for collectors. Default `"text"`.
     pub format: LogFormat,
-    /// Whether each request gets a line. Default true.
+    /// Whether each request gets a line, and not only one that is refused or fails. Default true.
     pub access: bool,
 }
 

@@ -140,6 +140,14 @@ fn rules_over_several_keys_are_kept() {
 }
 
 #[test]
+fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
+    let result = load_text("[batch]\nentries_in_flight_max = 9999\n");
+    assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
+    assert!(messages(result).contains("batch.entries_max (10000) is more than batch.entries_in_flight_max (9999)"));
+    assert_eq!(places(load_text("[batch]\nentries_max = 600000\n")), ["2 batch.entries_max"]);
+}
+
+#[test]
 fn backends_are_checked() {
     for (endpoint, good) in [
         ("http://127.0.0.1:8333", true),

@@ -173,6 +173,10 @@ const RESERVATION_BYTES_MAX: u64 = 1 << 30;
 fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     let b = &settings.batch;
     rules.count("batch.entries_max", b.entries_max);
+    rules.count("batch.entries_in_flight_max", b.entries_in_flight_max);
+    rules.check(b.entries_max <= b.entries_in_flight_max, &["batch.entries_in_flight_max", "batch.entries_max"], || {
+        format!("batch.entries_max ({}) is more than batch.entries_in_flight_max ({})", b.entries_max, b.entries_in_flight_max)
+    });
     rules.size("batch.body_bytes_max", b.body_bytes_max);
     rules.size("batch.entry_bytes", b.entry_bytes);
     rules.size("batch.window_bytes", b.window_bytes);

@@ -10,7 +10,8 @@ use crate::types::RequestId;
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The answer to a failed request. What only logs may know is logged here, once.
+/// The answer to a failed request. What is for a human to look at is logged here, once, with what only logs may know; that a
+/// request was refused is told by its access line.
 pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
     let source = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
     match error.kind {
@@ -18,7 +19,8 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
         Kind::BadGateway | Kind::ServiceUnavailable | Kind::GatewayTimeout => {
             tracing::warn!(request.id = %id, %error, source, "backend failed");
         }
-        _ => tracing::debug!(request.id = %id, %error, source, "request refused"),
+        _ if error.source.is_some() => tracing::debug!(request.id = %id, %error, source, "request refused"),
+        _ => {}
     }
     let request_id = id.to_string();
     let document = ErrorDocument {

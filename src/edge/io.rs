@@ -3,19 +3,26 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// What a connection is doing, shared by its socket, its requests and its supervisor.
+/// What a connection is doing, shared by its socket, its requests, its supervisor and whoever wants its place.
 #[derive(Debug)]
 pub struct Activity {
-    in_flight: AtomicUsize,
-    since: Mutex<Since>,
+    state: Mutex<State>,
+    told: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    in_flight: usize,
+    since: Since,
+    told_to_close: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,36 +33,52 @@ enum Since {
     Idle(Instant),
 }
 
+impl State {
+    fn idle_since(&self) -> Option<Instant> {
+        let (Since::Head(since) | Since::Idle(since)) = self.since;
+        (self.in_flight == 0).then_some(since)
+    }
+}
+
 impl Activity {
     /// A new connection owes a head.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { in_flight: AtomicUsize::new(0), since: Mutex::new(Since::Head(Instant::now())) })
+        let state = State { in_flight: 0, since: Since::Head(Instant::now()), told_to_close: false };
+        Arc::new(Self { state: Mutex::new(state), told: Notify::new() })
     }
 
     /// A head has come whole.
-    pub fn begin(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    pub fn begin(self: &Arc<Self>) -> UnderWay {
+        let mut state = self.state();
+        state.in_flight += 1;
+        state.told_to_close = false;
+        UnderWay(Arc::clone(self))
     }
 
-    /// An answer has ended.
-    pub fn end(&self) {
-        if self.in_flight.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.set(Since::Idle(Instant::now()));
+    fn end(&self) {
+        let mut state = self.state();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.since = Since::Idle(Instant::now());
         }
     }
 
     fn received(&self) {
-        if self.in_flight.load(Ordering::Relaxed) == 0 && matches!(self.since(), Since::Idle(_)) {
-            self.set(Since::Head(Instant::now()));
+        let mut state = self.state();
+        if state.in_flight == 0 && matches!(state.since, Since::Idle(_)) {
+            state.since = Since::Head(Instant::now());
+            // The request that has just begun is not to be cut.
+            state.told_to_close = false;
         }
     }
 
     /// Why the connection should end now, if it should.
     pub fn overdue(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<&'static str> {
-        if self.in_flight.load(Ordering::Relaxed) > 0 {
+        let state = self.state();
+        if state.in_flight > 0 {
             return None;
         }
-        match self.since() {
+        match state.since {
             Since::Head(since) => (since.elapsed() >= header_timeout).then_some("header_timeout"),
             Since::Idle(since) => (since.elapsed() >= idle_timeout).then_some("idle"),
         }
@@ -63,15 +86,49 @@ impl Activity {
 
     /// Part of a head has come, or is owed, and nothing else is under way.
     pub fn owes_head(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0 && matches!(self.since(), Since::Head(_))
+        let state = self.state();
+        state.in_flight == 0 && matches!(state.since, Since::Head(_))
     }
 
-    fn since(&self) -> Since {
-        *self.since.lock().expect("no code panics while it holds the lock")
+    /// Since when no request is under way, if none is. A head that is not whole is none.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.state().idle_since()
     }
 
-    fn set(&self, since: Since) {
-        *self.since.lock().expect("no code panics while it holds the lock") = since;
+    /// Tells the connection to close, unless it has not been idle since `since`; says which. A request that begins before the
+    /// connection heeds it takes the word back.
+    pub fn tell_to_close(&self, since: Instant) -> bool {
+        let mut state = self.state();
+        if state.idle_since() != Some(since) || state.told_to_close {
+            return false;
+        }
+        state.told_to_close = true;
+        self.told.notify_one();
+        true
+    }
+
+    /// Whether it was told to close, and nothing has begun since.
+    pub fn is_told_to_close(&self) -> bool {
+        self.state().told_to_close
+    }
+
+    /// Waits until the connection is told to close; whether that still holds must be asked.
+    pub async fn told(&self) {
+        self.told.notified().await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+/// A request on a connection, until its answer has ended.
+#[derive(Debug)]
+pub struct UnderWay(Arc<Activity>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -170,10 +227,10 @@ mod tests {
         let overdue = |a: &Activity| a.overdue(3 * SECOND, 6 * SECOND);
         tokio::time::advance(3 * SECOND).await;
         assert_eq!(overdue(&activity), Some("header_timeout"), "a new connection owes a head");
-        activity.begin();
+        let request = activity.begin();
         tokio::time::advance(60 * SECOND).await;
         assert_eq!(overdue(&activity), None, "a request is under way");
-        activity.end();
+        drop(request);
         tokio::time::advance(5 * SECOND).await;
         assert_eq!(overdue(&activity), None);
         activity.received();
@@ -181,8 +238,7 @@ mod tests {
         assert_eq!(overdue(&activity), None, "a head has begun to come");
         tokio::time::advance(SECOND).await;
         assert_eq!(overdue(&activity), Some("header_timeout"));
-        activity.begin();
-        activity.end();
+        drop(activity.begin());
         tokio::time::advance(6 * SECOND).await;
         assert_eq!(overdue(&activity), Some("idle"));
     }

@@ -1,4 +1,4 @@
-//! Accepts connections, speaks HTTP/1.1 or HTTP/2 (prior knowledge, or ALPN under TLS) on each, and bounds them: in number,
+//! Accepts connections, speaks HTTP/1.1 or HTTP/2 (prior knowledge, or ALPN under TLS) on each, and bounds them: in number (by [`super::connections`]),
 //! in the time for a head, in idle time, and at the end by a hard deadline. Invariant: what remains at that deadline is
 //! broken, never ended cleanly.
 
@@ -15,13 +15,13 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::io::{Activity, ClientIo};
-use super::{Edge, Handler};
+use super::connections::{Connections, Open};
+use super::io::ClientIo;
+use super::{Edge, Handler, ended};
 use crate::backend::BoxError;
 use crate::peer::Peer;
 
@@ -40,6 +40,9 @@ const HTTP2_SEND_BUFFER_BYTES: usize = 128 * 1024;
 
 /// After an accept that failed (no file descriptor is free, say) the next one waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// An HTTP/2 connection that was told to close and has no request has this long to do so.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Numbers of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +74,7 @@ pub struct Server<H> {
     config: ListenerConfig,
     tls: Option<TlsAcceptor>,
     shutdown: Shutdown,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
     tasks: TaskTracker,
 }
 
@@ -91,8 +94,7 @@ pub fn tls_acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, Bo
 impl<H: Handler> Server<H> {
     /// A server that is not listening yet.
     pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<TlsAcceptor>, shutdown: Shutdown) -> Arc<Self> {
-        edge.metrics.connections_max.set(config.connections_max as i64);
-        let connections = Arc::new(Semaphore::new(config.connections_max));
+        let connections = Connections::new(config.connections_max, edge.metrics.clone());
         Arc::new(Self { edge: Arc::new(edge), config, tls, shutdown, connections, tasks: TaskTracker::new() })
     }
 
@@ -104,17 +106,16 @@ impl<H: Handler> Server<H> {
                 accepted = self.next(&listener) => accepted,
             };
             match accepted {
-                Ok((stream, slot)) => {
+                Ok(stream) => {
+                    // A client that is refused sees its connection close: before TLS and HTTP there is no other way to say it.
+                    let Some(open) = self.connections.admit() else { continue };
                     let server = Arc::clone(&self);
-                    self.tasks.spawn(async move {
-                        server.edge.metrics.connections.inc();
-                        server.connection(stream).await;
-                        server.edge.metrics.connections.dec();
-                        drop(slot);
-                    });
+                    self.tasks.spawn(async move { server.connection(stream, &open).await });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "connection could not be accepted");
+                    // If it is for want of a descriptor, an idle connection has one.
+                    self.connections.close_one();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -127,40 +128,43 @@ impl<H: Handler> Server<H> {
         self.tasks.wait().await;
     }
 
-    /// The slot comes first: connections over the maximum wait in the kernel's queue.
-    async fn next(&self, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-        let slot = Arc::clone(&self.connections).acquire_owned().await.expect("never closed");
+    async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         let (stream, _): (_, SocketAddr) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        Ok((stream, slot))
+        Ok(stream)
     }
 
-    async fn connection(&self, stream: TcpStream) {
-        let Some(tls) = &self.tls else { return self.serve(stream, false).await };
+    async fn connection(&self, stream: TcpStream, open: &Open) {
+        let Some(tls) = &self.tls else { return self.serve(stream, false, open).await };
         let handshake = tokio::time::timeout(self.config.header_timeout, tls.accept(stream));
         tokio::select! {
             accepted = handshake => match accepted {
-                Ok(Ok(stream)) => self.serve(stream, true).await,
-                Ok(Err(error)) => tracing::debug!(%error, "tls handshake failed"),
+                Ok(Ok(stream)) => self.serve(stream, true, open).await,
+                Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    tracing::info!(%error, "connection cut: its TLS handshake failed");
+                    self.cut("tls_handshake");
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "the client left in the TLS handshake");
+                    self.cut("client_gone");
+                }
                 Err(_) => self.cut("header_timeout"),
             },
             () = self.shutdown.drain.cancelled() => {}
+            () = open.activity.told() => self.cut("connections_max"),
         }
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, secure: bool) {
-        let activity = Activity::new();
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, secure: bool, open: &Open) {
+        let activity = &open.activity;
         let peer = Peer { secure, cut: CancellationToken::new() };
-        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(&activity), self.config.write_timeout));
+        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout));
         let service = {
-            let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(&activity), peer.clone());
+            let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(activity), peer.clone());
             service_fn(move |request| {
                 let (edge, peer) = (Arc::clone(&edge), peer.clone());
-                let under_way = UnderWay::begin(&activity);
-                async move {
-                    let response = edge.answer(request, peer).await;
-                    Ok::<_, std::convert::Infallible>(response.map(|body| under_way.around(body)))
-                }
+                let under_way = activity.begin();
+                async move { Ok::<_, std::convert::Infallible>(edge.answer(request, peer, under_way).await) }
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -171,13 +175,17 @@ impl<H: Handler> Server<H> {
             .max_concurrent_streams(HTTP2_STREAMS_MAX)
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
         let mut connection = std::pin::pin!(builder.serve_connection(io, service));
-        let mut draining = false;
+        let patience = self.config.header_timeout.min(self.config.idle_timeout) / 4;
+        let (mut draining, mut closing) = (false, false);
         loop {
             tokio::select! {
+                // First the connection itself: a request that has come takes back the word to close.
+                biased;
                 ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        tracing::debug!(error, "connection ended in an error");
-                        self.cut("protocol");
+                    match ended {
+                        Err(error) => ended::tell(&*error).into_iter().for_each(|why| self.cut(why)),
+                        Ok(()) if closing => self.cut("connections_max"),
+                        Ok(()) => {}
                     }
                     return;
                 }
@@ -190,7 +198,18 @@ impl<H: Handler> Server<H> {
                     }
                     connection.as_mut().graceful_shutdown();
                 }
-                () = tokio::time::sleep(self.config.header_timeout.min(self.config.idle_timeout) / 4) => {
+                () = activity.told(), if !closing => if activity.is_told_to_close() {
+                    if activity.owes_head() {
+                        return self.cut("connections_max");
+                    }
+                    // HTTP/1.1 is closed by this; HTTP/2 is told first, and a request that is on its way is answered.
+                    closing = true;
+                    connection.as_mut().graceful_shutdown();
+                },
+                () = tokio::time::sleep(if closing { CLOSE_TIMEOUT } else { patience }) => {
+                    if closing && activity.idle_since().is_some() {
+                        return self.cut("connections_max");
+                    }
                     if let Some(why) = activity.overdue(self.config.header_timeout, self.config.idle_timeout) {
                         return self.cut(why);
                     }
@@ -201,51 +220,5 @@ impl<H: Handler> Server<H> {
 
     fn cut(&self, why: &str) {
         self.edge.metrics.connections_cut_total.with_label_values(&[why]).inc();
-    }
-}
-
-/// A request on a connection, until its answer has ended.
-struct UnderWay(Arc<Activity>);
-
-impl UnderWay {
-    fn begin(activity: &Arc<Activity>) -> Self {
-        activity.begin();
-        Self(Arc::clone(activity))
-    }
-
-    fn around<B: http_body::Body + Unpin>(self, body: B) -> WhileUnderWay<B> {
-        WhileUnderWay { body, _under_way: self }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// A body that keeps its connection from being idle.
-struct WhileUnderWay<B> {
-    body: B,
-    _under_way: UnderWay,
-}
-
-impl<B: http_body::Body + Unpin> http_body::Body for WhileUnderWay<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<B::Data>, B::Error>>> {
-        std::pin::Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
     }
 }

@@ -114,6 +114,31 @@ pub fn code_of_status(status: u16) -> &'static str {
     }
 }
 
+/// A budget that can be used up. Over it, what is new is refused with [`Kind::SlowDown`], and counted under its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// Requests in flight.
+    Requests,
+    /// Bytes held.
+    Memory,
+    /// Entries of batches in flight.
+    Entries,
+    /// Permits of a backend, where one was waited for in vain.
+    Permits,
+}
+
+impl Budget {
+    /// The label of its counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Memory => "memory",
+            Self::Entries => "entries",
+            Self::Permits => "permits",
+        }
+    }
+}
+
 /// A failure on its way to the answer.
 #[derive(Debug)]
 pub struct Error {
@@ -123,6 +148,8 @@ pub struct Error {
     pub message: Cow<'static, str>,
     /// What the log may know beyond that.
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The budget that was used up, if that was it.
+    pub budget: Option<Budget>,
 }
 
 /// The house's result.
@@ -131,7 +158,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A failure of `kind` with a sentence for the client.
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, budget: None }
+    }
+
+    /// A refusal because `budget` is used up; the client may try again shortly.
+    pub fn refused(budget: Budget, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { budget: Some(budget), ..Self::new(Kind::SlowDown, message) }
     }
 
     /// Adds what only the log may see.

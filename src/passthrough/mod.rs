@@ -165,7 +165,7 @@ impl Passthrough {
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let Some(_reserved) = self.memory.try_reserve(2 * DELETE_BODY_BYTES_MAX as u64) else {
-            return Err(Error::new(Kind::SlowDown, "no memory is free for this request; try again shortly"));
+            return Err(Error::refused(crate::error::Budget::Memory, "no memory is free for this request; try again shortly"));
         };
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;

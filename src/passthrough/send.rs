@@ -19,7 +19,7 @@ use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass};
 use crate::backend::limited::{Lane, Permit};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, empty_body};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
 const RETRIES_MAX: u32 = 2;
@@ -171,7 +171,7 @@ impl Passthrough {
 
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
         let acquired = timeout(backend.response_timeout, backend.limiter.acquire(Lane::PLAIN, 0)).await;
-        acquired.map_err(|_| Error::new(Kind::SlowDown, "the store is busy; try again shortly"))
+        acquired.map_err(|_| Error::refused(Budget::Permits, "the store is busy; try again shortly"))
     }
 }
 

@@ -22,16 +22,23 @@ pub struct Metrics {
     pub requests_in_flight: IntGauge,
     /// The most that `requests_in_flight` may be.
     pub requests_max: IntGauge,
-    /// Requests refused before they were looked at, by reason.
+    /// Requests and connections refused by a budget, by reason (`requests`, `memory`, `entries`, `permits`, `connections`).
     pub refused_total: IntCounterVec,
+    /// Errors of ours that were the answer to a request, by S3 code.
+    pub errors_total: IntCounterVec,
     /// Open client connections.
     pub connections: IntGauge,
     /// The most that `connections` may be.
     pub connections_max: IntGauge,
-    /// Client connections ended by a limit, by reason (`idle`, `header_timeout`, `client_stall`, `drain`, `protocol`).
+    /// Client connections (on HTTP/2 also streams, by `client_stall` and `broken_off`) that did not end well, by reason (`idle`,
+    /// `header_timeout`, `client_stall`, `broken_off`, `connections_max`, `drain`, `protocol`, `tls_handshake`, `client_gone`).
     pub connections_cut_total: IntCounterVec,
     /// Batches admitted and not ended.
     pub batch_in_flight: IntGauge,
+    /// Entries of batches that are admitted and not written.
+    pub entries_in_flight: IntGauge,
+    /// The most that `entries_in_flight` may be.
+    pub entries_in_flight_max: IntGauge,
     /// Ended batches by outcome (`complete`, `stopped`, `broken`, `client_gone`, `broken_off`) and format (`multipart`, `tar`).
     pub batches_total: IntCounterVec,
     /// Entries of ended reads by outcome (`delivered`, `failed`, `not_modified`).
@@ -114,15 +121,22 @@ impl Metrics {
             ),
             requests_in_flight: gauge("batchgate_edge_requests_in_flight", "requests whose answer has not ended"),
             requests_max: gauge("batchgate_edge_requests_max", "most requests in flight"),
-            refused_total: counters("batchgate_edge_refused_total", "requests refused by a budget, by reason", &["reason"]),
+            refused_total: counters(
+                "batchgate_edge_refused_total",
+                "requests and connections refused by a budget, by reason",
+                &["reason"],
+            ),
+            errors_total: counters("batchgate_edge_errors_total", "errors of ours as answers to requests, by S3 code", &["code"]),
             connections: gauge("batchgate_edge_connections", "open client connections"),
             connections_max: gauge("batchgate_edge_connections_max", "most open client connections"),
             connections_cut_total: counters(
                 "batchgate_edge_connections_cut_total",
-                "client connections ended by a limit",
+                "client connections that did not end well, by reason",
                 &["reason"],
             ),
             batch_in_flight: gauge("batchgate_batch_in_flight", "batches admitted and not ended"),
+            entries_in_flight: gauge("batchgate_batch_entries_in_flight", "entries of batches admitted and not written"),
+            entries_in_flight_max: gauge("batchgate_batch_entries_in_flight_max", "most entries in flight"),
             batches_total: counters("batchgate_batch_batches_total", "ended batches by outcome and format", &["outcome", "format"]),
             entries_total: counters("batchgate_batch_entries_total", "ended entries by outcome", &["outcome"]),
             batch_bytes_total: counter("batchgate_batch_bytes_total", "bytes of parts delivered"),
@@ -181,10 +195,13 @@ impl Metrics {
             Box::new(m.requests_in_flight.clone()),
             Box::new(m.requests_max.clone()),
             Box::new(m.refused_total.clone()),
+            Box::new(m.errors_total.clone()),
             Box::new(m.connections.clone()),
             Box::new(m.connections_max.clone()),
             Box::new(m.connections_cut_total.clone()),
             Box::new(m.batch_in_flight.clone()),
+            Box::new(m.entries_in_flight.clone()),
+            Box::new(m.entries_in_flight_max.clone()),
             Box::new(m.batches_total.clone()),
             Box::new(m.entries_total.clone()),
             Box::new(m.batch_bytes_total.clone()),

@@ -38,6 +38,7 @@ use crate::backend::{Backend, Body, ReadAsk};
 use crate::budget::Pool;
 use crate::config::{BatchConfig, TailConfig};
 use crate::route::Routes;
+use crate::stall::StallWatch;
 use crate::telemetry::Metrics;
 use crate::types::{ByteRange, RequestId};
 use judge::{is_error, right_or_error, same_as_lone};
@@ -52,6 +53,9 @@ const AT_STORE: &str = "bucket-at-store";
 const FOR_EVER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const KIB: u64 = 1024;
+
+/// More entries than any rig has in flight.
+const ENTRIES_MAX: u64 = 1 << 20;
 
 /// The numbers of a rig: small, so that everything is met.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +94,8 @@ pub(crate) struct Rig {
     pub routes: Arc<Routes<Arc<Backend>>>,
     pub batches: Batches,
     pub admission: Arc<Admission>,
+    pub stalls: Arc<StallWatch>,
+    pub entries: Pool,
     pub heads: Pool,
     pub shared: Pool,
     pub metrics: Metrics,
@@ -122,7 +128,10 @@ impl Rig {
         let heads = Pool::new(numbers.heads_bytes, None);
         let shared = Pool::new(numbers.shared_bytes, None);
         store.watch(shared.clone());
-        let admission = Arc::new(Admission::new(heads.clone(), shared.clone(), numbers.entry_bytes));
+        let stalls = Arc::new(StallWatch::default());
+        let entries = Pool::new(ENTRIES_MAX, None);
+        let admission =
+            Arc::new(Admission::new(heads.clone(), shared.clone(), entries.clone(), numbers.entry_bytes, Arc::clone(&stalls)));
         let config = BatchConfig {
             entry_bytes: numbers.entry_bytes,
             window_bytes: numbers.window_bytes,
@@ -136,7 +145,21 @@ impl Rig {
         let policy = r#"{"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
             {"Effect": "Deny", "Action": "s3:GetObject*", "Resource": "arn:aws:s3:::b/denied*"}]}"#;
         let identity = Arc::new(Identity::new("i", "a", "s", None, Policy::parse(policy).expect("valid")));
-        Self { numbers, store, backend, routes, batches, admission, heads, shared, metrics, format: Format::Multipart, identity }
+        Self {
+            numbers,
+            store,
+            backend,
+            routes,
+            batches,
+            admission,
+            stalls,
+            entries,
+            heads,
+            shared,
+            metrics,
+            format: Format::Multipart,
+            identity,
+        }
     }
 
     /// Starts a batch as [`Batches::answer`] does once the request is verified.
@@ -146,8 +169,9 @@ impl Rig {
 
     pub async fn try_start(&self, request: &Value) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
-        let admitted = self.admission.admit(body.len() as u64).await?;
+        let mut admitted = self.admission.admit(body.len() as u64).await?;
         let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
+        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
         let plan = Plan {
             entries: Vec::new(),
             bucket: "b".into(),
@@ -155,7 +179,7 @@ impl Rig {
             routes: Arc::clone(&self.routes),
             headers: Arc::default(),
         };
-        Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c), None))
+        Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c)))
     }
 
     /// Runs a batch to its end.
@@ -172,6 +196,7 @@ impl Rig {
         let facts = [
             ("heads", self.heads.free() == self.heads.max()),
             ("window", self.shared.free() == self.shared.max()),
+            ("entries", self.entries.free() == self.entries.max()),
             ("permits", self.backend.limiter.in_use() == 0),
             ("reads that wait", self.store.waiting() == 0),
             ("bodies", self.store.bodies() == 0),

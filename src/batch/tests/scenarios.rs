@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::Kind;
+use crate::stall::{BreakOff, Holds};
 
 fn keys(rig: &Rig, count: usize, length: usize) -> Vec<Wanted> {
     let wanted: Vec<_> = (0..count).map(|at| Wanted::of(format!("k{at}"))).collect();
@@ -139,8 +140,11 @@ async fn the_longest_stalled_reader_makes_room_for_a_new_batch() {
     let rig = Rig::new(Numbers { heads_bytes: 24 * KIB, ..Numbers::default() }, Step::of(Act::Healthy), 1);
     let wanted = keys(&rig, 60, 9000);
     let big = request(&wanted);
-    let mut stalled = Vec::new();
+    let (mut stalled, mut watches) = (Vec::new(), Vec::new());
     while let Ok(response) = rig.try_start(&big).await {
+        // As the edge does with every answer that it serves.
+        let batch = response.extensions().get::<BreakOff>().expect("a batch can be reached").clone();
+        watches.push(rig.stalls.reader(Duration::from_secs(600), Holds::Batch(batch), |_| {}));
         stalled.push(response);
         sleep(Duration::from_secs(2)).await;
     }
