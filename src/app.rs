@@ -24,7 +24,8 @@ use crate::batch::{self, Batches};
 use crate::budget::Pool;
 use crate::config::{BackendConfig, BackendKind, IdentityConfig, PolicySource, Settings, TailConfig};
 use crate::edge::admin::Admin;
-use crate::edge::listener::{ListenerConfig, Server, Shutdown, tls_acceptor};
+use crate::edge::listener::{ListenerConfig, Server, Shutdown};
+use crate::edge::tls::{Pair, Tls};
 use crate::edge::{Edge, EdgeConfig, Handled, Handler};
 use crate::error::Result;
 use crate::passthrough::{self, Passthrough};
@@ -33,6 +34,10 @@ use crate::route::{self, Routes, Verb};
 use crate::stall::StallWatch;
 use crate::telemetry::Metrics;
 use crate::types::{RequestId, S3Target};
+
+pub mod reload;
+
+use reload::Reloader;
 
 /// Wall-clock time of the system, for signatures.
 #[expect(clippy::disallowed_methods, reason = "the composition root is where the world comes in")]
@@ -44,6 +49,7 @@ pub fn system_clock() -> SystemTime {
 pub struct App {
     server: Arc<Server<Gateway>>,
     admin: Arc<Admin>,
+    reloader: Reloader,
     stalls: Arc<StallWatch>,
     shutdown: Shutdown,
     listen: Vec<SocketAddr>,
@@ -55,7 +61,7 @@ pub struct App {
 
 /// Decides what kind of request it is and hands it to whoever answers such.
 struct Gateway {
-    authenticator: Authenticator,
+    authenticator: Arc<Authenticator>,
     domains: Vec<String>,
     batches: Batches,
     passthrough: Passthrough,
@@ -80,8 +86,9 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let admission = Arc::new(Admission::new(memory("heads", heads), ahead.clone(), settings.batch.entry_bytes));
     let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let server = &settings.server;
+    let authenticator = Arc::new(Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock));
     let gateway = Gateway {
-        authenticator: Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock),
+        authenticator: Arc::clone(&authenticator),
         domains: server.domains.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
         passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead),
@@ -98,15 +105,27 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
         idle_timeout: server.idle_timeout,
         write_timeout: settings.batch.client_stall,
     };
-    let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
+    let pair = server.tls.as_ref().map(|tls| Pair::read(&tls.cert_file, &tls.key_file)).transpose()?;
+    if let Some(pair) = &pair {
+        reload::note_expiry(&metrics, pair);
+    }
+    let secure = pair.is_some();
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
     let notes = notes(settings);
     notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes };
+    let running = Server::new(edge, listener, pair.map(Tls::new), shutdown.clone());
+    let admin = Arc::new(Admin {
+        metrics: metrics.clone(),
+        settings: Mutex::new(shown),
+        reload_problem: Mutex::default(),
+        draining: shutdown.leave.clone(),
+        notes,
+    });
     Ok(App {
-        secure: tls.is_some(),
-        server: Server::new(edge, listener, tls, shutdown.clone()),
-        admin: Arc::new(admin),
+        reloader: Reloader::new(authenticator, Arc::clone(&running), Arc::clone(&admin), metrics, settings.clone()),
+        secure,
+        server: running,
+        admin,
         stalls,
         shutdown,
         listen: server.listen.clone(),
@@ -218,6 +237,8 @@ pub struct Running {
     pub admin: SocketAddr,
     /// Whether the S3 port speaks TLS.
     pub secure: bool,
+    /// Changes settings while it runs.
+    pub reloader: Arc<Reloader>,
     server: Arc<Server<Gateway>>,
     shutdown: Shutdown,
     drain_lead: Duration,
@@ -249,6 +270,7 @@ impl App {
             listening,
             admin: admin_address,
             secure: self.secure,
+            reloader: Arc::new(self.reloader),
             server: self.server,
             shutdown: self.shutdown,
             drain_lead: self.drain_lead,

@@ -2,7 +2,7 @@
 //! Plain text, GET and HEAD, HTTP/1.1; settings are shown with their secrets hidden.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +25,9 @@ pub struct Admin {
     /// For `/metrics`.
     pub metrics: Metrics,
     /// For `/configz`: the effective settings, secrets hidden.
-    pub settings: String,
+    pub settings: Mutex<String>,
+    /// Why the last attempt to load settings anew failed; for `/readyz`.
+    pub reload_problem: Mutex<Option<String>>,
     /// What `/readyz` tells of the backends, a line each.
     pub notes: Vec<String>,
     /// Cancelled once this process should get no new requests.
@@ -52,8 +54,14 @@ impl Admin {
         }
     }
 
+    fn shown(&self) -> String {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn ready(&self) -> String {
-        ["ready"].into_iter().chain(self.notes.iter().map(String::as_str)).map(|line| format!("{line}\n")).collect()
+        let reload = self.reload_problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let notes = self.notes.iter().map(String::as_str).chain(reload.as_deref());
+        ["ready"].into_iter().chain(notes).map(|line| format!("{line}\n")).collect()
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -65,7 +73,7 @@ impl Admin {
             "/readyz" if self.draining.is_cancelled() => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n"),
             "/readyz" => text(StatusCode::OK, "text/plain", self.ready()),
             "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", self.metrics.render()),
-            "/configz" => text(StatusCode::OK, "application/toml", self.settings.clone()),
+            "/configz" => text(StatusCode::OK, "application/toml", self.shown()),
             _ => text(StatusCode::NOT_FOUND, "text/plain", "there is /livez, /readyz, /metrics and /configz\n"),
         }
     }

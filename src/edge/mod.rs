@@ -9,9 +9,10 @@ mod answer;
 mod body;
 mod io;
 pub mod listener;
+pub mod tls;
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub struct EdgeConfig {
     pub body_idle_timeout: Duration,
     /// A client that takes nothing of its answer for this long is given up.
     pub client_stall: Duration,
-    /// One log line for each request.
+    /// One log line for each request; what [`Edge::set_access_log`] says goes before it.
     pub access_log: bool,
 }
 
@@ -68,13 +69,20 @@ pub struct Edge<H> {
     stalls: Arc<StallWatch>,
     random: Mutex<SmallRng>,
     in_flight: Arc<AtomicUsize>,
+    access_log: AtomicBool,
 }
 
 impl<H: Handler> Edge<H> {
     /// A stack over `handler`.
     pub fn new(handler: H, config: EdgeConfig, metrics: Metrics, stalls: Arc<StallWatch>, random: SmallRng) -> Self {
         metrics.requests_max.set(config.requests_max as i64);
-        Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default() }
+        let access_log = AtomicBool::new(config.access_log);
+        Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default(), access_log }
+    }
+
+    /// Whether each request that comes from now on leaves a line in the log.
+    pub fn set_access_log(&self, wanted: bool) {
+        self.access_log.store(wanted, Ordering::Relaxed);
     }
 
     /// Takes a request through the stack. In this order, because:
@@ -155,7 +163,7 @@ struct AccessLine {
 impl AccessLine {
     fn begin<H>(head: &Parts, id: RequestId, edge: &Edge<H>) -> Self {
         Self {
-            wanted: edge.config.access_log,
+            wanted: edge.access_log.load(Ordering::Relaxed),
             id,
             method: head.method.clone(),
             path: head.uri.path().to_owned(),
