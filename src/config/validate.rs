@@ -138,6 +138,9 @@ fn keyed(list: &str, key: &str, names: impl Iterator<Item = String>) -> impl Ite
     names.enumerate().map(move |(i, name)| (format!("{list}[{i}].{key}"), name))
 }
 
+/// Looking at files more often than this would be all that is done.
+const RELOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 fn server(rules: &mut Rules<'_>, settings: &Settings) {
     let s = &settings.server;
     rules.check(!s.listen.is_empty(), &["server.listen"], || "write at least one address".into());
@@ -152,6 +155,8 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
     rules.wait("server.header_timeout", s.header_timeout);
     rules.wait("server.idle_timeout", s.idle_timeout);
     rules.wait("server.body_idle_timeout", s.body_idle_timeout);
+    let rests = s.reload_interval.is_zero() || s.reload_interval >= RELOAD_INTERVAL_MIN;
+    rules.check(rests, &["server.reload_interval"], || "must be at least 10ms, or 0s for never".into());
     rules.count("server.connections_max", s.connections_max);
     rules.count("server.requests_max", s.requests_max);
     rules.size("server.memory_bytes_max", s.memory_bytes_max);
