@@ -64,9 +64,7 @@ impl Reloader {
                 self.metrics.config_reloads_total.with_label_values(&["failure"]).inc();
                 self.metrics.config_reload_successful.set(0);
                 let count = problems.len();
-                self.say(Some(format!(
-                    "settings: the last reload was refused ({count} in all, see the log); those of before stay"
-                )));
+                self.say(Some(format!("reload: new settings were refused (problems: {count}, see the log), those of before stay")));
                 tracing::error!("settings were refused, those of before stay: {}", problems.join("; "));
             }
         }

@@ -14,8 +14,8 @@ import pytest
 
 from support.batch import batch_get, batch_request, document, read_batch
 from support.faulty import SMALL, FaultyBackend, body_of
-from support.gateway import FULL, Backend, Gateway
-from support.process import wait_for
+from support.gateway import BINARY, FULL, Backend, Gateway, clean_environment
+from support.process import Process, wait_for
 from support.rawsocket import exchange, read_answer, read_head, stalled
 from support.store import Target
 from support.wire import call, sign
@@ -153,6 +153,28 @@ def test_hangup_is_no_signal_to_end(start: Start) -> None:
     gateway.process.child.send_signal(signal.SIGHUP)
     ended_within(gateway, 5)
     assert time.monotonic() - told >= 1, "a hangup is no second signal to end"
+
+
+def test_it_ends_while_it_waits_for_credentials(tmp_path: Path) -> None:
+    """Whoever gives them out takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = clean_environment() | {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": address,
+            "HOME": str(tmp_path),
+        }
+        argv = [str(BINARY), "serve", "--backend", address, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        process = Process("waiting", argv, tmp_path, env)
+        silent.settimeout(10)
+        try:
+            asked, _ = silent.accept()
+            with asked:
+                assert "listening" not in process.stdout()
+                process.child.send_signal(signal.SIGHUP)
+                process.terminate()
+                assert process.child.wait(2) == 0, process.stderr()
+        finally:
+            process.stop(0)
 
 
 class TestDeadline:
