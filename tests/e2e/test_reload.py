@@ -53,12 +53,19 @@ def replace(path: Path, text: str) -> None:
 class Reloading:
     """A gateway with an embedded store and, beside its settings, a file of identities that tests change."""
 
-    def __init__(self, folder: Path, server: str = "", sections: str = "", identities: str = tables(ROLLING)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        server: str = "",
+        sections: str = "",
+        identities: str = tables(ROLLING),
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
         self.folder = folder
         self.identities = folder / "identities.toml"
         if identities:
             self.identities.write_text(identities)
-        interval = f'reload_interval = "{INTERVAL_SECONDS * 1000:.0f}ms"\n'
+        interval = f'reload_interval = "{interval_seconds * 1000:.0f}ms"\n'
         text = 'identities_file = "identities.toml"\n'
         text += settings([Backend("store", "*", None)], sections, interval + server)
         self.gateway = Gateway(folder, text, "reloading")
@@ -104,15 +111,20 @@ class Reloading:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Reloading]:
-    yield from serving(Reloading(tmp_path))
+    with serving(Reloading(tmp_path)) as reloading:
+        yield reloading
 
 
+@contextmanager
 def serving(reloading: Reloading) -> Iterator[Reloading]:
-    assert call(reloading.s3, "PUT", f"/{BUCKET}").status == 200
-    for key in KEYS:
-        assert call(reloading.s3, "PUT", f"/{BUCKET}/{key}", {}, key.encode()).status == 200
-    yield reloading
-    assert reloading.gateway.stop() == 0
+    try:
+        assert call(reloading.s3, "PUT", f"/{BUCKET}").status == 200
+        for key in KEYS:
+            assert call(reloading.s3, "PUT", f"/{BUCKET}/{key}", {}, key.encode()).status == 200
+        yield reloading
+    finally:
+        code = reloading.gateway.stop()
+    assert code == 0
     assert "panicked" not in reloading.log()
 
 
@@ -230,7 +242,7 @@ class TestIdentities:
         policy = tmp_path / "rolling.json"
         policy.write_text(json.dumps(WRITING))
         identities = tables(ROLLING, policy='policy_file = "rolling.json"')
-        for running in serving(Reloading(tmp_path, identities=identities)):
+        with serving(Reloading(tmp_path, identities=identities)) as running:
             with Load(running.s3) as load:
                 assert (running.status(ROLLING), running.status(ROLLING, "PUT")) == (200, 200)
                 with running.reloads():
@@ -247,7 +259,7 @@ class TestIdentities:
         secret = tmp_path / "rolling.secret"
         secret.write_text(ROLLING.secret_key + "\n")
         table = '[[identities]]\nname = "rolling"\naccess_key = "GKROLLING"\nsecret_key_file = "rolling.secret"\n'
-        for running in serving(Reloading(tmp_path, identities=table + 'policy = "read-only"\n')):
+        with serving(Reloading(tmp_path, identities=table + 'policy = "read-only"\n')) as running:
             assert running.status(ROLLING) == 200
             with running.reloads():
                 replace(secret, NEW_SECRET.secret_key + "\n")
@@ -274,7 +286,7 @@ class TestIdentities:
         publish("..one", tables(ROLLING))
         (volume / "identities.toml").symlink_to("..data/identities.toml")
         (tmp_path / "identities.toml").symlink_to("volume/identities.toml")
-        for running in serving(Reloading(tmp_path, identities="")):
+        with serving(Reloading(tmp_path, identities="")) as running:
             with Load(running.s3) as load:
                 assert (running.status(ROLLING), running.status(LATE)) == (200, 403)
                 with running.reloads():
@@ -337,17 +349,18 @@ class TestBadVersions:
 
     def test_a_file_that_is_half_written_is_not_taken(self, tmp_path: Path) -> None:
         """Its first half is a good file by itself, without the identity that its second half has."""
-        for running in serving(Reloading(tmp_path, 'header_timeout = "9s"\n', identities=tables(LATE, ROLLING))):
+        looks = Reloading(tmp_path, identities=tables(LATE, ROLLING), interval_seconds=1)
+        with serving(looks) as running:
             whole = tables(LATE) + tables(ROLLING, policy='policy = "read-only"')
-            for _ in range(5):
-                before = running.count("success")
+            for turn in range(3):
                 with running.identities.open("w") as out:
                     out.write(tables(LATE))
                     out.flush()
-                    time.sleep(INTERVAL_SECONDS * 0.6)
+                    # The half is there for one look at most.
+                    time.sleep(0.4)
                     assert running.status(ROLLING) == 200
-                    out.write(whole[len(tables(LATE)) :] + f"# {before}\n")
-                wait_for("the whole file is loaded", lambda n=before: running.count("success") == n + 1, 10)
+                    out.write(whole[len(tables(LATE)) :] + f"# {turn}\n")
+                wait_for("the whole file is loaded", lambda n=turn: running.count("success") == n + 1, 10)
                 assert (running.status(ROLLING), running.count("failure")) == (200, 0)
 
 
@@ -431,7 +444,7 @@ class TestByHand:
         assert process.stop() == 0
 
     def test_an_identity_is_taken_away_while_it_drains(self, tmp_path: Path) -> None:
-        for running in serving(Reloading(tmp_path, 'drain_lead = "3s"\n')):
+        with serving(Reloading(tmp_path, 'drain_lead = "3s"\n')) as running:
             running.gateway.process.terminate()
             told = time.monotonic()
             wait_for("/readyz says no", lambda: running.gateway.admin_get("/readyz")[0] == 503, 2)
@@ -460,14 +473,19 @@ class Secure:
 
     def __init__(self, folder: Path) -> None:
         self.certificates = {name: make_certificate(folder, name, days) for name, days in (("one", 2), ("two", 30))}
-        self.cert, self.key = folder / "tls.crt", folder / "tls.key"
+        self.folder = folder
         self.put("one")
-        sections = '[server.tls]\ncert_file = "tls.crt"\nkey_file = "tls.key"\n'
+        sections = '[server.tls]\ncert_file = "tls/tls.crt"\nkey_file = "tls/tls.key"\n'
         self.running = Reloading(folder, sections=sections)
 
-    def put(self, name: str, key: str | None = None) -> None:
-        replace(self.cert, self.certificates[name][0])
-        replace(self.key, self.certificates[key or name][1])
+    def put(self, name: str, key: str | None = None, cert: str | None = None) -> None:
+        """Both files at once, as a mounted volume has them."""
+        version = self.folder / f"tls-{time.monotonic_ns()}"
+        version.mkdir()
+        (version / "tls.crt").write_text(cert or self.certificates[name][0])
+        (version / "tls.key").write_text(self.certificates[key or name][1])
+        (self.folder / "tls_tmp").symlink_to(version.name)
+        (self.folder / "tls_tmp").rename(self.folder / "tls")
 
     def connect(self) -> ssl.SSLSocket:
         context = ssl.create_default_context()
@@ -541,7 +559,7 @@ class TestCertificate:
             secure.put("two", key="one")
         assert secure.shown() == "one"
         with running.reloads("failure"):
-            replace(secure.cert, "no certificate at all\n")
+            secure.put("one", cert="no certificate at all\n")
         with running.reloads("failure"):
             # Refused as a whole: the good identities that came with it are not taken either.
             replace(running.identities, tables(LATE))
