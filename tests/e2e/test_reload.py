@@ -29,6 +29,8 @@ LARGE_BYTES = 4 << 20
 INTERVAL_SECONDS = 0.1
 ROLLING = Credentials("GKROLLING", "first-secret-of-the-rolling-identity")
 NEW_SECRET = Credentials("GKROLLING", "second-secret-of-the-rolling-identity")
+# What the kernel says of a process that catches signal 1.
+HEARS_HANGUP = re.compile(r"^SigCgt:\s*[0-9a-f]*[13579bdf]$", re.M)
 LATE = Credentials("GKLATE", "secret-of-an-identity-that-comes-late")
 READ_ONLY = {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{BUCKET}/*"}]}
 WRITING = {"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
@@ -420,8 +422,7 @@ class TestByHand:
         for turn in range(5):
             process = Process(f"early-{turn}", argv, tmp_path, clean_environment())
             status = Path(f"/proc/{process.child.pid}/status")
-            caught = re.compile(r"^SigCgt:\s*[0-9a-f]*[13579bdf]$", re.M)
-            wait_for("it hears a hangup", lambda s=status: caught.search(s.read_text()), 10)
+            wait_for("it hears a hangup", lambda s=status: HEARS_HANGUP.search(s.read_text()), 10)
             process.child.send_signal(signal.SIGHUP)
             process.wait_until_ready(lambda p=process: "listening admin" in p.stdout(), 10)
             wait_for("the hangup is a reload", lambda p=process: "settings were loaded anew" in p.stderr(), 5)
