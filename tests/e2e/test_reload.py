@@ -354,15 +354,18 @@ class TestBadVersions:
         looks = Reloading(tmp_path, identities=tables(LATE, ROLLING), interval_seconds=1)
         with serving(looks) as running:
             whole = tables(LATE) + tables(ROLLING, policy='policy = "read-only"')
-            for turn in range(3):
+            for turn in range(2):
+                # The time of a look, to begin with.
+                replace(running.identities, tables(LATE, ROLLING) + f"# {turn}\n")
+                wait_for("a whole file is loaded", lambda n=turn: running.count("success") == 2 * n + 1, 10)
                 with running.identities.open("w") as out:
                     out.write(tables(LATE))
                     out.flush()
-                    # The half is there for one look at most.
-                    time.sleep(0.4)
+                    # The half is there for one look.
+                    time.sleep(1.4)
                     assert running.status(ROLLING) == 200
                     out.write(whole[len(tables(LATE)) :] + f"# {turn}\n")
-                wait_for("the whole file is loaded", lambda n=turn: running.count("success") == n + 1, 10)
+                wait_for("the whole file is loaded", lambda n=turn: running.count("success") == 2 * n + 2, 10)
                 assert (running.status(ROLLING), running.count("failure")) == (200, 0)
 
 
