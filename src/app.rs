@@ -27,7 +27,8 @@ use crate::budget::Pool;
 use crate::config::{BackendConfig, BackendKind, IdentityConfig, PolicySource, Settings, TailConfig};
 use crate::edge::admin::Admin;
 use crate::edge::connections::sockets_max;
-use crate::edge::listener::{ListenerConfig, Server, Shutdown, tls_acceptor};
+use crate::edge::listener::{ListenerConfig, Server, Shutdown};
+use crate::edge::tls::{Pair, Tls};
 use crate::edge::{Edge, EdgeConfig, Handled, Handler, descriptors};
 use crate::error::Result;
 use crate::passthrough::{self, Passthrough};
@@ -36,6 +37,10 @@ use crate::route::{self, Routes, Verb};
 use crate::stall::StallWatch;
 use crate::telemetry::Metrics;
 use crate::types::{RequestId, S3Target};
+
+pub mod reload;
+
+use reload::Reloader;
 
 /// Wall-clock time of the system, for signatures.
 #[expect(clippy::disallowed_methods, reason = "the composition root is where the world comes in")]
@@ -47,6 +52,7 @@ pub fn system_clock() -> SystemTime {
 pub struct App {
     server: Arc<Server<Gateway>>,
     admin: Arc<Admin>,
+    reloader: Reloader,
     stalls: Arc<StallWatch>,
     shutdown: Shutdown,
     listen: Vec<SocketAddr>,
@@ -58,7 +64,7 @@ pub struct App {
 
 /// Decides what kind of request it is and hands it to whoever answers such.
 struct Gateway {
-    authenticator: Authenticator,
+    authenticator: Arc<Authenticator>,
     domains: Vec<String>,
     batches: Batches,
     passthrough: Passthrough,
@@ -87,8 +93,9 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let admission = Arc::new(admission);
     let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let server = &settings.server;
+    let authenticator = Arc::new(Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock));
     let gateway = Gateway {
-        authenticator: Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock),
+        authenticator: Arc::clone(&authenticator),
         domains: server.domains.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
         passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail),
@@ -105,17 +112,30 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
         idle_timeout: server.idle_timeout,
         write_timeout: settings.batch.client_stall,
     };
-    let tls = server.tls.as_ref().map(|tls| tls_acceptor(&tls.cert_file, &tls.key_file)).transpose()?;
+    let pair = server.tls.as_ref().map(|tls| Pair::read(&tls.cert_file, &tls.key_file)).transpose()?;
+    if let Some(pair) = &pair {
+        reload::note_expiry(&metrics, pair);
+    }
+    let secure = pair.is_some();
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
     let notes = notes(settings);
     notes.iter().chain(&descriptors::provide(sockets(settings))).for_each(|note| tracing::warn!("{note}"));
+    let running = Server::new(edge, listener, pair.map(Tls::new), shutdown.clone());
     let breakers = settings.backends.iter().filter_map(|config| registry.get(&config.name));
     let breakers = breakers.map(|backend| Arc::clone(&backend.breaker)).collect();
-    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes, breakers };
+    let admin = Arc::new(Admin {
+        metrics: metrics.clone(),
+        settings: Mutex::new(shown),
+        reload_problem: Mutex::default(),
+        draining: shutdown.leave.clone(),
+        notes,
+        breakers,
+    });
     Ok(App {
-        secure: tls.is_some(),
-        server: Server::new(edge, listener, tls, shutdown.clone()),
-        admin: Arc::new(admin),
+        reloader: Reloader::new(authenticator, Arc::clone(&running), Arc::clone(&admin), metrics, settings.clone()),
+        secure,
+        server: running,
+        admin,
         stalls,
         shutdown,
         listen: server.listen.clone(),
@@ -241,6 +261,8 @@ pub struct Running {
     pub admin: SocketAddr,
     /// Whether the S3 port speaks TLS.
     pub secure: bool,
+    /// Changes settings while it runs.
+    pub reloader: Arc<Reloader>,
     server: Arc<Server<Gateway>>,
     shutdown: Shutdown,
     drain_lead: Duration,
@@ -272,6 +294,7 @@ impl App {
             listening,
             admin: admin_address,
             secure: self.secure,
+            reloader: Arc::new(self.reloader),
             server: self.server,
             shutdown: self.shutdown,
             drain_lead: self.drain_lead,

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
 use http::request::Parts;
@@ -27,14 +27,28 @@ const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero"
 
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
-/// Verifies signatures for a fixed set of identities; shared by all requests.
+/// Verifies signatures for a set of identities; shared by all requests.
 pub struct Authenticator {
-    identities: HashMap<String, (usize, Arc<Identity>)>,
+    /// Held only to take or to put the pointer; a request goes on with the set that it found.
+    known: RwLock<Arc<Known>>,
     region: String,
     chunk_bytes_max: u64,
     now: WallClock,
+}
+
+/// One set of identities, with what was derived from their secrets: a key of an old set can never verify for a new one.
+struct Known {
+    identities: HashMap<String, (usize, Arc<Identity>)>,
     /// Deriving a key costs four HMACs, more than the verification itself.
     keys: Mutex<LruCache<(usize, String), [u8; 32]>>,
+}
+
+impl Known {
+    fn new(identities: Vec<Identity>) -> Arc<Self> {
+        let identities = identities.into_iter().enumerate();
+        let identities = identities.map(|(index, identity)| (identity.access_key.clone(), (index, Arc::new(identity)))).collect();
+        Arc::new(Self { identities, keys: Mutex::new(LruCache::new(SIGNING_KEYS_MAX)) })
+    }
 }
 
 impl fmt::Debug for Authenticator {
@@ -50,14 +64,23 @@ impl Authenticator {
     /// # Hidden contract
     /// Access keys are unique; of two identities with one key the later would win.
     pub fn new(identities: Vec<Identity>, region: &str, chunk_bytes_max: u64, now: WallClock) -> Self {
-        let identities = identities.into_iter().enumerate();
-        Self {
-            identities: identities.map(|(index, identity)| (identity.access_key.clone(), (index, Arc::new(identity)))).collect(),
-            region: region.to_owned(),
-            chunk_bytes_max,
-            now,
-            keys: Mutex::new(LruCache::new(SIGNING_KEYS_MAX)),
-        }
+        Self { known: RwLock::new(Known::new(identities)), region: region.to_owned(), chunk_bytes_max, now }
+    }
+
+    /// From the next request on, these are all identities there are. A request whose identity was found already, a batch with
+    /// all its entries too, ends under that one.
+    ///
+    /// # Hidden contract
+    /// As of [`Authenticator::new`].
+    pub fn replace(&self, identities: Vec<Identity>) {
+        let known = Known::new(identities);
+        let before = std::mem::replace(&mut *self.known.write().unwrap_or_else(PoisonError::into_inner), known);
+        // Its end is not the lock's business.
+        drop(before);
+    }
+
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Finds out who signed `head`.
@@ -70,12 +93,13 @@ impl Authenticator {
         let claim = Claim::read(head)?;
         self.check_scope(&claim)?;
         self.check_time(&claim)?;
-        let Some((index, identity)) = self.identities.get(claim.access_key.as_ref()) else {
+        let known = self.known();
+        let Some((index, identity)) = known.identities.get(claim.access_key.as_ref()) else {
             return Err(Error::new(Kind::InvalidAccessKeyId, "The access key is not known here."));
         };
         let declared = Declared::of(head, &claim)?;
         check_headers_signed(head, &claim)?;
-        let key = self.signing_key(*index, identity, &claim);
+        let key = self.signing_key(&known, *index, identity, &claim);
         let signature = verify(head, &claim, &declared, &key)?;
         check_token(identity, &claim)?;
         let seal = || ChunkSeal {
@@ -139,9 +163,9 @@ impl Authenticator {
         }
     }
 
-    fn signing_key(&self, index: usize, identity: &Identity, claim: &Claim<'_>) -> [u8; 32] {
+    fn signing_key(&self, known: &Known, index: usize, identity: &Identity, claim: &Claim<'_>) -> [u8; 32] {
         // A poisoned cache is still a cache: its entries are written whole.
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = known.keys.lock().unwrap_or_else(PoisonError::into_inner);
         *keys.get_or_insert((index, claim.day.clone()), || {
             derive_signing_key(identity.secret_key.as_bytes(), &claim.date, &self.region, "s3")
         })

@@ -401,9 +401,22 @@ fn the_key_of_a_day_is_derived_once() {
     for _ in 0..3 {
         authenticator.authenticate(&Signer::get("/b/k").send("/b/k")).expect("accepted");
     }
-    assert_eq!(authenticator.keys.lock().expect("not poisoned").len(), 1);
+    assert_eq!(authenticator.known().keys.lock().expect("not poisoned").len(), 1);
     let forged = Signer { secret: "wrong", ..Signer::get("/b/k") }.send("/b/k");
     assert_eq!(authenticator.authenticate(&forged).map(|_| ()).expect_err("forged").kind, Kind::SignatureDoesNotMatch);
+}
+
+#[test]
+fn another_set_of_identities_counts_from_the_next_request() {
+    let authenticator = authenticator();
+    let before = authenticator.authenticate(&Signer::get("/b/k").send("/b/k")).expect("accepted");
+    // The same name, key and place in the list, so that only the secret tells them apart.
+    authenticator.replace(vec![Identity::new("example", ACCESS, "rolled", None, Policy::none())]);
+    let kind = |signer: Signer<'_>| authenticator.authenticate(&signer.send("/b/k")).map(|_| ()).map_err(|e| e.kind);
+    assert_eq!(kind(Signer::get("/b/k")), Err(Kind::SignatureDoesNotMatch));
+    assert_eq!(kind(Signer { secret: "rolled", ..Signer::get("/b/k") }), Ok(()));
+    assert_eq!(kind(Signer { access: "GUEST", secret: "guest-secret", ..Signer::get("/b/k") }), Err(Kind::InvalidAccessKeyId));
+    assert_eq!(before.identity.policy, Policy::full_access(), "what began before goes on as it was");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod config;
 mod demo;
 mod get;
 mod list;
+mod reload;
 mod serve;
 
 use std::io::{self, Write};
@@ -61,7 +62,6 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
         }
     };
     let read_file = |path: &Path| std::fs::read_to_string(path);
-    let check_policy = |text: &str| Policy::parse(text).map(drop).map_err(|e| e.to_string());
     let world = World { env, read_file: &read_file, check_policy: &check_policy };
     let done = match &arguments.command {
         Command::Demo(args) => demo::run(args, out),
@@ -75,6 +75,11 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
         io::ErrorKind::BrokenPipe if !matches!(arguments.command, Command::Serve(_)) => EXIT_FAILED,
         _ => complain(&format!("{error}"), EXIT_FAILED),
     })
+}
+
+/// What is wrong with a policy document.
+fn check_policy(text: &str) -> Result<(), String> {
+    Policy::parse(text).map(drop).map_err(|e| e.to_string())
 }
 
 /// Says what is wrong on stderr and passes the exit code on.

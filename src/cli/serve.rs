@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use rand::Rng;
@@ -10,11 +11,12 @@ use rand::rngs::OsRng;
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::config::{World, refusal, settings, show};
+use super::config::{World, show};
+use super::reload::{Source, Watch};
 use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
 use crate::app;
 use crate::backend::embedded::NOTICE;
-use crate::config::{BackendConfig, BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, RouteConfig, Secret, Settings};
+use crate::config::{BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
 use crate::telemetry::start_logging;
 
 /// Where AWS tools find the region, the first one that is set.
@@ -30,7 +32,13 @@ const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
                   at start and lost at the end. Without FILE it also makes a key pair, and prints it.\n\n\
                   Prints a `listening` line with the real address of each port, then serves until SIGTERM or SIGINT: what is under way \
                   is finished first, until server.drain_deadline; a second signal ends it at once. The log goes to stderr, a line for \
-                  each request unless log.access is false.",
+                  each request unless log.access is false.\n\n\
+                  SIGHUP loads the settings anew, and so does a change of a file that they name (identities_file, policy_file, \
+                  ..._file of a secret, certificate and key), once it was there twice in a row (server.reload_interval, 2s; \
+                  FILE itself is read again on SIGHUP only). Identities with their policies, the certificate, log.level and \
+                  log.access change without a dropped request; what else has changed is named in the log and needs a restart. A bad \
+                  version is refused as a whole: the log, /readyz and batchgate_config_reload_successful say so, and what was in \
+                  force stays.",
     after_help = "Examples:\n  \
                   # A store in memory on 127.0.0.1:9000; prints a key pair\n  batchgate serve\n\n  \
                   # In front of a store; its credentials as every AWS tool finds them; prints a key pair\n  \
@@ -83,52 +91,53 @@ impl ServeArgs {
 /// # Errors
 /// Only those of `out`.
 pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
-    let mut settings = match settings(args.config.as_deref(), args.flags(&world.env), world) {
-        Ok(settings) => settings,
-        Err(problems) => return Ok(complain(refusal(&problems, false).text.trim_end(), EXIT_USAGE)),
-    };
-    if settings.backends.is_empty() {
-        // Whoever wrote a file and forgot the store must not find out when its data is lost.
-        if args.config.is_some() {
-            let what = "there is no backend to serve. Give --backend URL, or a [[backends]] table in the settings file \
-                        (name, kind = \"s3\", endpoint; or kind = \"embedded\" for a store in memory); see config/minimal.toml";
-            return Ok(complain(what, EXIT_USAGE));
-        }
-        embedded(&mut settings);
-    }
-    if let Err(what) = start_logging(&settings.log.level, settings.log.format == LogFormat::Json) {
-        return Ok(complain(&what, EXIT_USAGE));
-    }
-    let mut first = None;
-    if settings.identities.is_empty() {
-        if args.config.is_some() {
-            tracing::warn!("the settings name no identity, so every request will be refused");
-        } else {
-            settings.identities.push(first_identity());
-            first = settings.identities.last().cloned();
-        }
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(serve(&settings, first.as_ref(), out));
+    let hangup = {
+        let _inside = runtime.enter();
+        // First of all: whoever asks for a reload while it starts must not end it.
+        signal(SignalKind::hangup())?
+    };
+    let mut source = Source::new(args.config.clone(), args.flags(&world.env), world.env.clone());
+    let (settings, seen) = source.first();
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(problems) => {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Ok(complain(&lines.join("\n"), EXIT_USAGE));
+        }
+    };
+    let log = match start_logging(&settings.log.level, settings.log.format == LogFormat::Json) {
+        Ok(log) => log,
+        Err(what) => return Ok(complain(&what, EXIT_USAGE)),
+    };
+    if settings.identities.is_empty() {
+        tracing::warn!("the settings name no identity, so every request will be refused");
+    }
+    let first = source.made_identity().cloned();
+    let watch = Watch::new(source, seen, settings.server.reload_interval, log);
+    let served = runtime.block_on(serve(&settings, first.as_ref(), (watch, hangup), out));
     // Connections that were broken off may leave tasks behind; they end with the process.
     runtime.shutdown_background();
     served
 }
 
-/// All buckets in an embedded store, for a first try without any settings.
-fn embedded(settings: &mut Settings) {
-    let backend = BackendConfig::embedded("store");
-    settings.routes.push(RouteConfig { bucket: "*".to_owned(), backend: backend.name.clone(), rename: None });
-    settings.backends.push(backend);
-}
-
-async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dyn Write) -> io::Result<u8> {
+async fn serve(
+    settings: &Settings,
+    first: Option<&IdentityConfig>,
+    (watch, hangup): (Watch, Signal),
+    out: &mut dyn Write,
+) -> io::Result<u8> {
     let shown = show(Ok(settings.clone()), false).text;
-    let app = match app::build(settings, shown).await {
+    let mut signals = Signals::new()?;
+    let app = tokio::select! {
+        app = app::build(settings, shown) => app,
+        // Credentials may be long in coming.
+        () = signals.told() => return Ok(EXIT_OK),
+    };
+    let app = match app {
         Ok(app) => app,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_USAGE)),
     };
-    let mut signals = Signals::new()?;
     let running = match app.spawn().await {
         Ok(running) => running,
         Err(error) => return Ok(complain(&error.to_string(), EXIT_FAILED)),
@@ -145,6 +154,8 @@ async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dy
     }
     writeln!(out, "listening admin http://{}", running.admin)?;
     out.flush()?;
+    // To the end of the process: while it drains, an identity can still be taken away.
+    tokio::spawn(watch.run(Arc::clone(&running.reloader), hangup));
     signals.told().await;
     tracing::info!("draining");
     running.finish(signals.told()).await;
@@ -155,24 +166,22 @@ async fn serve(settings: &Settings, first: Option<&IdentityConfig>, out: &mut dy
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
+    /// Held so that a hangup ends nothing; what it means is for others.
+    _hangup: Signal,
 }
 
 impl Signals {
     /// From now on none of them ends the process by itself.
     pub(super) fn new() -> io::Result<Self> {
         let [terminate, interrupt, hangup] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-        Ok(Self { terminate: terminate?, interrupt: interrupt?, hangup: hangup? })
+        Ok(Self { terminate: terminate?, interrupt: interrupt?, _hangup: hangup? })
     }
 
     /// Waits until it is told to end.
     pub(super) async fn told(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => tracing::warn!("settings are not reloaded in this version; restart to change them"),
-            }
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }

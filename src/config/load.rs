@@ -3,10 +3,11 @@
 //! sources win (defaults, file, environment, flags), and no key is silently ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::problem::Problem;
 use super::reader::{Reader, Section};
-use super::tree::{Node, Sources, merge};
+use super::tree::{Node, Sources, merge, parse_file};
 use super::validate::{Facts, validate};
 use super::value::Secret;
 use super::{
@@ -29,14 +30,17 @@ macro_rules! fields {
 pub fn load(sources: &Sources<'_>) -> Result<Settings, Vec<Problem>> {
     let mut problems = Vec::new();
     let Some(root) = merge(sources, &mut problems) else { return Err(problems) };
+    let mut reader = Reader { sources, problems: Vec::new(), syntax: Vec::new(), origins: BTreeMap::new() };
+    let (mut settings, inline) = read(&mut reader, root);
+    problems.append(&mut reader.syntax);
     let syntax: BTreeSet<_> = problems.iter().map(|p| p.origin.clone()).collect();
-    let mut reader = Reader { sources, problems: Vec::new(), origins: BTreeMap::new() };
-    let mut settings = read(&mut reader, root);
     // What stands on a broken line was said already.
     problems.extend(reader.problems.into_iter().filter(|p| !syntax.contains(&p.origin)));
     let broken = problems.iter().map(|p| p.key.clone()).collect();
-    problems.extend(validate(&settings, &Facts { origins: &reader.origins, broken }));
+    let facts = Facts { origins: &reader.origins, broken, inline };
+    problems.extend(validate(&settings, &facts));
     if !problems.is_empty() {
+        problems.iter_mut().for_each(|p| p.key = facts.in_its_file(&p.key));
         problems.sort_by(|a, b| (&a.origin, &a.key).cmp(&(&b.origin, &b.key)));
         return Err(problems);
     }
@@ -46,32 +50,54 @@ pub fn load(sources: &Sources<'_>) -> Result<Settings, Vec<Problem>> {
     Ok(settings)
 }
 
-fn read(r: &mut Reader<'_>, root: Node) -> Settings {
+/// The settings, and how many of the identities stand in them and not in a file of their own.
+fn read(r: &mut Reader<'_>, root: Node) -> (Settings, usize) {
     let mut top = r.section("", Some(root));
     let server = top.take("server");
     let admin = top.take("admin");
     let backends = r.list(&mut top, "backends");
     let routes = r.list(&mut top, "routes");
-    let identities = r.list(&mut top, "identities");
+    let mut identities = r.list(&mut top, "identities");
+    let inline = identities.len();
+    let identities_file = r.file(&mut top, "identities_file");
+    if let Some((path, text)) = &identities_file {
+        identities.extend(more_identities(r, path, text, inline));
+    }
     let settings = Settings {
         server: server_config(r, server),
         admin: admin_config(r, admin),
         backends: backends.into_iter().map(|(path, node)| backend(r, &path, node)).collect(),
         routes: routes.into_iter().map(|(path, node)| route(r, &path, node)).collect(),
+        identities_file: identities_file.map(|(path, _)| path),
         identities: identities.into_iter().map(|(path, node)| identity(r, &path, node)).collect(),
         batch: batch(r, top.take("batch")),
         tail: tail(r, top.take("tail")),
         log: log(r, top.take("log")),
     };
     r.finish(top);
-    settings
+    (settings, inline)
+}
+
+/// The tables of an identities file; their numbers go on after the `inline` ones of the settings.
+fn more_identities(r: &mut Reader<'_>, path: &Path, text: &str, inline: usize) -> Vec<(String, Node)> {
+    let Some(root) = parse_file(path, text, &mut r.syntax) else { return Vec::new() };
+    let mut top = r.section("", Some(root));
+    // A file that was cut before its first table would take everyone's access away.
+    if !top.has("identities") && r.syntax.is_empty() {
+        let message = "is required; for a file that lets nobody in, write identities = []";
+        r.problem(&top.origin.clone(), "identities", message);
+    }
+    let tables = r.list(&mut top, "identities").into_iter().enumerate();
+    let tables = tables.map(|(i, (_, node))| (format!("identities[{}]", inline + i), node)).collect();
+    r.finish(top);
+    tables
 }
 
 fn server_config(r: &mut Reader<'_>, node: Option<Node>) -> ServerConfig {
     let mut c = ServerConfig::default();
     let mut s = r.section("server", node);
     fields!(r, s, c: listen, region, domains, header_timeout, idle_timeout, body_idle_timeout, connections_max,
-        requests_max, memory_bytes_max, chunk_bytes_max, drain_lead, drain_deadline);
+        requests_max, memory_bytes_max, chunk_bytes_max, drain_lead, drain_deadline, reload_interval);
     if let Some(node) = s.take("tls") {
         let mut tls = r.section("server.tls", Some(node));
         let [cert_file, key_file] = ["cert_file", "key_file"].map(|key| {

@@ -48,6 +48,10 @@ pub struct Settings {
     pub backends: Vec<BackendConfig>,
     /// Which bucket lives on which backend; the first match wins. Default: with exactly one backend, every bucket is there.
     pub routes: Vec<RouteConfig>,
+    /// A TOML file with more `[[identities]]`, and nothing else; read anew when it changes. Default none. Whatever is written
+    /// out has what was in it among the `identities`.
+    #[serde(skip_serializing)]
+    pub identities_file: Option<PathBuf>,
     /// Who may ask. Default: nobody, so that every request is refused.
     pub identities: Vec<IdentityConfig>,
     /// The limits of one BatchGet.
@@ -107,6 +111,11 @@ pub struct ServerConfig {
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub drain_deadline: Duration,
+    /// How often the files that settings name (identities, policies, secrets, certificates) are looked at; a version that was
+    /// there twice in a row is loaded. `"0s"`: never, only on SIGHUP. Default `"2s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub reload_interval: Duration,
 }
 
 impl Default for ServerConfig {
@@ -125,6 +134,7 @@ impl Default for ServerConfig {
             chunk_bytes_max: 16 * MIB,
             drain_lead: Duration::ZERO,
             drain_deadline: Duration::from_secs(25),
+            reload_interval: Duration::from_secs(2),
         }
     }
 }

@@ -16,6 +16,8 @@ use super::value::Secret;
 pub(super) struct Reader<'a> {
     pub sources: &'a Sources<'a>,
     pub problems: Vec<Problem>,
+    /// What is no TOML in a file that the settings name; what else stands on such a line is no problem of its own.
+    pub syntax: Vec<Problem>,
     /// The origin of every value that some source gave, by dotted key.
     pub origins: BTreeMap<String, Origin>,
 }
@@ -124,7 +126,7 @@ impl Reader<'_> {
         self.get(section, key).unwrap_or_default()
     }
 
-    /// The path at `key`, whose file must be readable. A path in the settings file is relative to that file's folder.
+    /// The path at `key`, whose file must be readable. A path in a file is relative to that file's folder.
     pub fn file_path(&mut self, section: &mut Section, key: &str) -> Option<PathBuf> {
         let (path, read) = self.open(section, key)?;
         match read {
@@ -139,15 +141,28 @@ impl Reader<'_> {
 
     /// The text of the file that `key` names.
     pub fn file_text(&mut self, section: &mut Section, key: &str) -> Option<String> {
+        self.file(section, key).map(|(_, text)| text)
+    }
+
+    /// The path of the file that `key` names, and its text.
+    pub fn file(&mut self, section: &mut Section, key: &str) -> Option<(PathBuf, String)> {
         let (path, read) = self.open(section, key)?;
-        read.map_err(|(origin, error)| self.problem(&origin, section.path_of(key), cannot_read(&path, &error))).ok()
+        match read {
+            Ok(text) => Some((path, text)),
+            Err((origin, error)) => {
+                self.problem(&origin, section.path_of(key), cannot_read(&path, &error));
+                None
+            }
+        }
     }
 
     fn open(&mut self, section: &mut Section, key: &str) -> Option<Opened> {
         let name: String = self.get(section, key)?;
         let origin = self.origins[&section.path_of(key)].clone();
         let path = match (&origin, &self.sources.file) {
-            (Origin::File { .. }, Some((file, _))) => file.parent().unwrap_or(Path::new("")).join(name),
+            // Its name as a path, since the origin has it as text for people.
+            (Origin::File { file, .. }, Some((settings, _))) if settings.display().to_string() == *file => beside(settings, &name),
+            (Origin::File { file, .. }, _) => beside(Path::new(file), &name),
             _ => PathBuf::from(name),
         };
         let read = (self.sources.read_file)(&path).map_err(|error| (origin, error));
@@ -203,6 +218,10 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+fn beside(file: &Path, name: &str) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(name)
 }
 
 fn cannot_read(path: &Path, error: &io::Error) -> String {

@@ -13,6 +13,12 @@ use super::*;
 const REFERENCE: &str = include_str!("../../config/reference.toml");
 const MINIMAL: &str = include_str!("../../config/minimal.toml");
 
+/// Files of identities.
+const IDENTITIES: &str = "[[identities]]\nname = \"elsewhere\"\naccess_key = \"ELSE\"\nsecret_key = \"of-a-file\"\n";
+const BROKEN_IDENTITIES: &str = "[[identities]]\nname = \"a\"\naccess_key = \"OTHER\"\nsecret_key = \"s\"\n[[identities]]\nname = \"b\"\n\
+                                 access_key = \"K\"\nsecret_key_file = \"none\"\n[[identities]]\nname = \"b\"\naccess_key = \"B\"\nsecret_key = \"s\"\n\
+                                 polcy = \"read-only\"\n[server]\nregion = \"x\"\n";
+
 /// The files that settings in these tests may name.
 fn read_file(path: &Path) -> io::Result<String> {
     match path.to_str() {
@@ -20,6 +26,13 @@ fn read_file(path: &Path) -> io::Result<String> {
         Some("etc/empty") => Ok("\n".into()),
         Some("etc/policy.json") => Ok("{}".into()),
         Some("etc/tls.crt" | "etc/tls.key") => Ok("PEM".into()),
+        Some("etc/identities.toml") => Ok(IDENTITIES.into()),
+        Some("etc/sub/more.toml") => Ok(format!("{IDENTITIES}policy_file = \"policy.json\"\n")),
+        Some("etc/sub/policy.json") => Ok("{\"of\": \"its own folder\"}".into()),
+        Some("etc/sub/broken.toml") => Ok(BROKEN_IDENTITIES.into()),
+        Some("etc/sub/syntax.toml") => Ok("[[identities]]\nname = \"z\"\naccess_key = \nsecret_key = \"x\"\n".into()),
+        Some("etc/sub/heading.toml") => Ok("[[identities]\nname = \"a\"\n".into()),
+        Some("etc/sub/nobody.toml") => Ok("identities = []\n".into()),
         Some("etc/latin1.pem") => Err(io::ErrorKind::InvalidData.into()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }
@@ -114,7 +127,7 @@ fn tables_and_lists_of_the_wrong_shape_are_named() {
 #[test]
 fn rules_over_several_keys_are_kept() {
     let text = "[server]\nmemory_bytes_max = \"4MiB\"\nchunk_bytes_max = \"4MiB\"\nregion = \"a/b\"\ndomains = [\"http://x\", \"a.b\", \"A.b\"]\nrequests_max = 0\n\
-                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\nretry_share = 1.5\nbreaker_failures = 0\nbreaker_pause = \"0s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
+                listen = []\nreload_interval = \"9ms\"\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\nretry_share = 1.5\nbreaker_failures = 0\nbreaker_pause = \"0s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
     let expected = [
         "2 server.memory_bytes_max",
         "4 server.region",
@@ -122,12 +135,13 @@ fn rules_over_several_keys_are_kept() {
         "5 server.domains[2]",
         "6 server.requests_max",
         "7 server.listen",
-        "9 batch.entry_bytes",
-        "12 tail.backoff_base",
-        "13 tail.retry_share",
-        "14 tail.breaker_failures",
-        "15 tail.breaker_pause",
-        "17 log.level",
+        "8 server.reload_interval",
+        "10 batch.entry_bytes",
+        "13 tail.backoff_base",
+        "14 tail.retry_share",
+        "15 tail.breaker_failures",
+        "16 tail.breaker_pause",
+        "18 log.level",
     ];
     let result = load_text(text);
     assert_eq!(places(result.clone()), expected);
@@ -275,6 +289,46 @@ fn identities_are_checked() {
             "22 identities[4].secret_key"
         ]
     );
+}
+
+#[test]
+fn an_identities_file_adds_to_those_of_the_settings() {
+    let inline = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\n";
+    let with = |file: &str, inline: &str| load_text(&format!("identities_file = {file:?}\n{inline}"));
+    let settings = with("sub/more.toml", inline).unwrap();
+    let names: Vec<&str> = settings.identities.iter().map(|i| i.name.as_str()).collect();
+    assert_eq!(names, ["a", "elsewhere"]);
+    // A path in it starts at its own folder.
+    assert_eq!(settings.identities[1].policy, PolicySource::Document("{\"of\": \"its own folder\"}".into()));
+    assert_eq!(settings.identities_file, Some("etc/sub/more.toml".into()));
+    // Written out, they stand where all stand, so that what is shown loads again.
+    let shown = toml::to_string(&settings).unwrap();
+    assert!(shown.contains("name = \"elsewhere\"") && !shown.contains("identities_file"), "{shown}");
+    assert_eq!(with("identities.toml", "").unwrap().identities.len(), 1);
+    assert_eq!(with("sub/nobody.toml", "").unwrap().identities, []);
+    let env = [("BATCHGATE__IDENTITIES_FILE", "etc/sub/more.toml")];
+    assert_eq!(load_all("", &env, Vec::new()).unwrap().identities.len(), 1);
+}
+
+#[test]
+fn mistakes_in_an_identities_file_have_its_name_and_lines() {
+    let inline = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\n";
+    let with = |file: &str, inline: &str| messages(load_text(&format!("identities_file = {file:?}\n{inline}")));
+    let expected = "etc/sub/broken.toml:2: identities[0].name: the name \"a\" is taken by identities[0].name (etc/gate.toml:3)\n\
+                    etc/sub/broken.toml:7: identities[1].access_key: the access key \"K\" is taken by identities[0].access_key (etc/gate.toml:4)\n\
+                    etc/sub/broken.toml:8: identities[1].secret_key_file: etc/sub/none cannot be read: entity not found\n\
+                    etc/sub/broken.toml:10: identities[2].name: the name \"b\" is taken by identities[1].name\n\
+                    etc/sub/broken.toml:13: identities[2].polcy: unknown key; the nearest known key is \"policy\"\n\
+                    etc/sub/broken.toml:14: server: unknown key; the nearest known key is \"identities\"\n";
+    assert_eq!(with("sub/broken.toml", inline), expected);
+    let syntax = with("sub/syntax.toml", inline);
+    assert!(syntax.starts_with("etc/sub/syntax.toml:3: identities[0].access_key: ") && syntax.lines().count() == 1, "{syntax}");
+    assert!(with("sub/heading.toml", inline).starts_with("etc/sub/heading.toml:1: "));
+    assert!(with("sub/heading.toml", inline).lines().count() == 1);
+    assert!(with("none.toml", inline).starts_with("etc/gate.toml:1: identities_file: etc/none.toml cannot be read: "));
+    // Cut before its first table: nobody would be left.
+    let empty = with("empty", inline);
+    assert!(empty.contains("etc/empty:1: identities: is required"), "{empty}");
 }
 
 #[test]
@@ -430,13 +484,15 @@ fn the_reference_is_the_defaults() {
         session_token: None,
         policy: PolicySource::ReadOnly,
     };
+    let elsewhere = load_text("identities_file = \"identities.toml\"").unwrap().identities.remove(0);
     assert_eq!(
         settings,
         Settings {
+            identities_file: Some("etc/identities.toml".into()),
             server: ServerConfig { tls, ..ServerConfig::default() },
             backends: vec![BackendConfig::new("store", "http://127.0.0.1:8333")],
             routes: vec![RouteConfig { bucket: "photos".into(), backend: "store".into(), rename: Some("photos-2024".into()) }],
-            identities: vec![identity],
+            identities: vec![identity, elsewhere],
             ..Settings::default()
         }
     );
@@ -449,6 +505,10 @@ fn tables() -> Vec<(String, Vec<String>)> {
     let mut tables = Vec::new();
     for (section, property) in schema["properties"].as_object().unwrap() {
         let list = property.get("items");
+        if section == "identities_file" {
+            tables.push((String::new(), vec![section.clone()]));
+            continue;
+        }
         let target = list.unwrap_or(property)["$ref"].as_str().unwrap().trim_start_matches('#');
         let heading = if list.is_some() { format!("[[{section}]]") } else { format!("[{section}]") };
         tables.push((heading, keys(schema.pointer(target).unwrap())));
@@ -466,6 +526,7 @@ fn schema_reference_and_loader_know_the_same_keys() {
     let mut count = 0;
     for (heading, keys) in tables() {
         let probe = messages(load_text(&format!("{heading}\nzzz = 1\n")));
+        let everywhere = heading.is_empty() || heading == "[server.tls]";
         assert!(probe.contains("zzz: unknown key"), "{probe}");
         for key in keys {
             count += 1;
@@ -473,11 +534,9 @@ fn schema_reference_and_loader_know_the_same_keys() {
                 let result = load_text(&format!("{heading}\n{key} = 1979-05-27\n"));
                 assert!(!messages(result).contains("unknown key"), "{heading} {key}");
             }
-            let part = REFERENCE
-                .split("# --- ")
-                .find(|part| part.contains(heading.split('\n').next().unwrap()) || heading == "[server.tls]")
-                .unwrap();
-            let part = if heading == "[server.tls]" { REFERENCE } else { part };
+            let part =
+                REFERENCE.split("# --- ").find(|part| part.contains(heading.split('\n').next().unwrap()) || everywhere).unwrap();
+            let part = if everywhere { REFERENCE } else { part };
             assert!(
                 part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == key),
                 "{heading} {key} is not in the reference"

@@ -158,7 +158,8 @@ fn from_flag(value: &Value, origin: &Origin) -> Node {
     Node { origin: origin.clone(), kind }
 }
 
-fn parse_file(name: &Path, text: &str, problems: &mut Vec<Problem>) -> Option<Node> {
+/// The tree of one file; its syntax errors go to `problems`, and there is none where a heading is broken.
+pub(super) fn parse_file(name: &Path, text: &str, problems: &mut Vec<Problem>) -> Option<Node> {
     let file = name.display().to_string();
     let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
     let origin_of = |offset: usize| Origin::File { file: file.clone(), line: line_of(offset) };

@@ -23,6 +23,8 @@ pub(super) struct Facts<'a> {
     pub origins: &'a BTreeMap<String, Origin>,
     /// The keys that have a problem already.
     pub broken: BTreeSet<String>,
+    /// How many identities stand in the settings; those after them stand in a file of their own.
+    pub inline: usize,
 }
 
 impl Facts<'_> {
@@ -34,6 +36,26 @@ impl Facts<'_> {
                 return Some(origin.clone());
             }
             at = &at[..at.rfind(['.', '['])?];
+        }
+    }
+
+    /// The key as whoever reads the file that it stands in would count it.
+    pub(super) fn in_its_file(&self, key: &str) -> String {
+        let parts = key.strip_prefix("identities[").and_then(|rest| rest.split_once(']'));
+        match parts.and_then(|(number, rest)| Some((number.parse::<usize>().ok()?.checked_sub(self.inline)?, rest))) {
+            Some((number, rest)) => format!("identities[{number}]{rest}"),
+            None => key.to_owned(),
+        }
+    }
+
+    /// The key, and where it is if that is another file than that of `from`.
+    fn seen_from(&self, key: &str, from: &str) -> String {
+        let file = |origin: &Option<Origin>| if let Some(Origin::File { file, .. }) = origin { Some(file.clone()) } else { None };
+        let (there, here) = (self.origin(key), self.origin(from));
+        let name = self.in_its_file(key);
+        match there {
+            Some(origin) if file(&Some(origin.clone())) != file(&here) => format!("{name} ({origin})"),
+            _ => name,
         }
     }
 }
@@ -78,7 +100,10 @@ impl Rules<'_> {
         for (key, name) in names {
             match seen.get(&name) {
                 // An empty name was said to be missing already.
-                Some(first) if !name.is_empty() => self.check(false, &[&key], || format!("{what} {name:?} is taken by {first}")),
+                Some(first) if !name.is_empty() => {
+                    let first = self.facts.seen_from(first, &key);
+                    self.check(false, &[&key], || format!("{what} {name:?} is taken by {first}"));
+                }
                 _ => drop(seen.insert(name, key)),
             }
         }
@@ -113,6 +138,9 @@ fn keyed(list: &str, key: &str, names: impl Iterator<Item = String>) -> impl Ite
     names.enumerate().map(move |(i, name)| (format!("{list}[{i}].{key}"), name))
 }
 
+/// Looking at files more often than this would be all that is done.
+const RELOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 fn server(rules: &mut Rules<'_>, settings: &Settings) {
     let s = &settings.server;
     rules.check(!s.listen.is_empty(), &["server.listen"], || "write at least one address".into());
@@ -127,6 +155,8 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
     rules.wait("server.header_timeout", s.header_timeout);
     rules.wait("server.idle_timeout", s.idle_timeout);
     rules.wait("server.body_idle_timeout", s.body_idle_timeout);
+    let rests = s.reload_interval.is_zero() || s.reload_interval >= RELOAD_INTERVAL_MIN;
+    rules.check(rests, &["server.reload_interval"], || "must be at least 10ms, or 0s for never".into());
     rules.count("server.connections_max", s.connections_max);
     rules.count("server.requests_max", s.requests_max);
     rules.size("server.memory_bytes_max", s.memory_bytes_max);

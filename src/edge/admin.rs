@@ -2,7 +2,7 @@
 //! Plain text, GET and HEAD, HTTP/1.1; settings are shown with their secrets hidden.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +26,9 @@ pub struct Admin {
     /// For `/metrics`.
     pub metrics: Metrics,
     /// For `/configz`: the effective settings, secrets hidden.
-    pub settings: String,
+    pub settings: Mutex<String>,
+    /// Why the last attempt to load settings anew failed; for `/readyz`.
+    pub reload_problem: Mutex<Option<String>>,
     /// What `/readyz` tells of the backends, a line each.
     pub notes: Vec<String>,
     /// What `/readyz` adds while one of them is open.
@@ -55,10 +57,15 @@ impl Admin {
         }
     }
 
+    fn shown(&self) -> String {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn ready(&self) -> String {
         // An outage of a backend must not take every replica out: it is a reason, and the status stays 200.
-        let reasons = self.breakers.iter().filter_map(|breaker| breaker.reason());
-        let lines = ["ready".to_owned()].into_iter().chain(self.notes.iter().cloned()).chain(reasons);
+        let breakers = self.breakers.iter().filter_map(|breaker| breaker.reason());
+        let reload = self.reload_problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lines = ["ready".to_owned()].into_iter().chain(self.notes.iter().cloned()).chain(breakers).chain(reload);
         lines.map(|line| format!("{line}\n")).collect()
     }
 
@@ -71,7 +78,7 @@ impl Admin {
             "/readyz" if self.draining.is_cancelled() => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n"),
             "/readyz" => text(StatusCode::OK, "text/plain", self.ready()),
             "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", self.metrics.render()),
-            "/configz" => text(StatusCode::OK, "application/toml", self.settings.clone()),
+            "/configz" => text(StatusCode::OK, "application/toml", self.shown()),
             _ => text(StatusCode::NOT_FOUND, "text/plain", "there is /livez, /readyz, /metrics and /configz\n"),
         }
     }

@@ -4,25 +4,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderValue, Version, header};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connections::{Connections, Open};
 use super::io::ClientIo;
+use super::tls::Tls;
 use super::{Edge, Handler, ended};
-use crate::backend::BoxError;
 use crate::peer::Peer;
 
 /// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
@@ -72,30 +69,27 @@ pub struct Shutdown {
 pub struct Server<H> {
     edge: Arc<Edge<H>>,
     config: ListenerConfig,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     shutdown: Shutdown,
     connections: Arc<Connections>,
     tasks: TaskTracker,
 }
 
-/// A TLS acceptor for the PEM files, with ALPN for both versions of HTTP.
-pub fn tls_acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, BoxError> {
-    let certificates = CertificateDer::pem_file_iter(cert_file)?.collect::<Result<Vec<_>, _>>()?;
-    let key = PrivateKeyDer::from_pem_file(key_file)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
 impl<H: Handler> Server<H> {
     /// A server that is not listening yet.
-    pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<TlsAcceptor>, shutdown: Shutdown) -> Arc<Self> {
+    pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<Tls>, shutdown: Shutdown) -> Arc<Self> {
         let connections = Connections::new(config.connections_max, edge.metrics.clone());
         Arc::new(Self { edge: Arc::new(edge), config, tls, shutdown, connections, tasks: TaskTracker::new() })
+    }
+
+    /// What every request passes.
+    pub fn edge(&self) -> &Edge<H> {
+        &self.edge
+    }
+
+    /// The certificate, where this server speaks TLS.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// Accepts on `listener` until the drain begins.
@@ -136,7 +130,7 @@ impl<H: Handler> Server<H> {
 
     async fn connection(&self, stream: TcpStream, open: &Open) {
         let Some(tls) = &self.tls else { return self.serve(stream, false, open).await };
-        let handshake = tokio::time::timeout(self.config.header_timeout, tls.accept(stream));
+        let handshake = tokio::time::timeout(self.config.header_timeout, tls.acceptor().accept(stream));
         tokio::select! {
             accepted = handshake => match accepted {
                 Ok(Ok(stream)) => self.serve(stream, true, open).await,
@@ -161,10 +155,20 @@ impl<H: Handler> Server<H> {
         let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout));
         let service = {
             let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(activity), peer.clone());
+            let leave = self.shutdown.leave.clone();
             service_fn(move |request| {
                 let (edge, peer) = (Arc::clone(&edge), peer.clone());
                 let under_way = activity.begin();
-                async move { Ok::<_, std::convert::Infallible>(edge.answer(request, peer, under_way).await) }
+                let (leave, version) = (leave.clone(), request.version());
+                async move {
+                    let mut response = edge.answer(request, peer, under_way).await;
+                    // A client that keeps its connection might send the next request just as the drain ends it. HTTP/2 has
+                    // GOAWAY for that, which says which requests were taken.
+                    if leave.is_cancelled() && version < Version::HTTP_2 {
+                        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Ok::<_, std::convert::Infallible>(response)
+                }
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());

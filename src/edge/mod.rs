@@ -14,9 +14,10 @@ pub mod descriptors;
 mod ended;
 mod io;
 pub mod listener;
+pub mod tls;
 
 use std::future::Future;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ pub struct EdgeConfig {
     pub body_idle_timeout: Duration,
     /// A client that takes nothing of its answer for this long is given up.
     pub client_stall: Duration,
-    /// One log line for each request, and not only for those that fail.
+    /// One log line for each request, and not only for those that fail; what [`Edge::set_access_log`] says goes before it.
     pub access_log: bool,
 }
 
@@ -74,13 +75,20 @@ pub struct Edge<H> {
     stalls: Arc<StallWatch>,
     random: Mutex<SmallRng>,
     in_flight: Arc<AtomicUsize>,
+    access_log: AtomicBool,
 }
 
 impl<H: Handler> Edge<H> {
     /// A stack over `handler`.
     pub fn new(handler: H, config: EdgeConfig, metrics: Metrics, stalls: Arc<StallWatch>, random: SmallRng) -> Self {
         metrics.requests_max.set(config.requests_max as i64);
-        Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default() }
+        let access_log = AtomicBool::new(config.access_log);
+        Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default(), access_log }
+    }
+
+    /// Whether each request that comes from now on leaves a line in the log.
+    pub fn set_access_log(&self, wanted: bool) {
+        self.access_log.store(wanted, Ordering::Relaxed);
     }
 
     /// Takes a request through the stack. In this order, because:
@@ -95,7 +103,7 @@ impl<H: Handler> Edge<H> {
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
         let (head, body) = request.into_parts();
         let cut = (head.version < Version::HTTP_2).then(|| peer.cut.clone());
-        let mut line = AccessLine::begin(&head, id, self.config.access_log, &self.metrics, under_way);
+        let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
         line.slot = self.slot().await;
         let handled = if line.slot.is_some() {
             let body = Body::new(Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout));

@@ -51,6 +51,14 @@ pub struct Metrics {
     pub memory_reserved_bytes: IntGaugeVec,
     /// The most that `memory_reserved_bytes` may be, by share.
     pub memory_max_bytes: IntGaugeVec,
+    /// Attempts to load settings anew, by outcome (`success`, `failure`).
+    pub config_reloads_total: IntCounterVec,
+    /// Whether the last attempt was a success; 1 from the start.
+    pub config_reload_successful: IntGauge,
+    /// When settings were last loaded with success, the start included; Unix seconds.
+    pub config_reload_success_seconds: IntGauge,
+    /// When the certificate of the S3 port ends, Unix seconds; no sample where there is none, or none that says so.
+    pub certificate_expiry: IntGaugeVec,
     permits_in_use: IntGaugeVec,
     permits_limit: GaugeVec,
     attempts_total: IntCounterVec,
@@ -143,6 +151,21 @@ impl Metrics {
             batch_seconds: histogram("batchgate_batch_seconds", "seconds that a batch took"),
             memory_reserved_bytes: gauges("batchgate_memory_reserved_bytes", "bytes reserved now", &["share"]),
             memory_max_bytes: gauges("batchgate_memory_max_bytes", "most bytes reserved", &["share"]),
+            config_reloads_total: counters(
+                "batchgate_config_reloads_total",
+                "attempts to load settings anew, by outcome",
+                &["outcome"],
+            ),
+            config_reload_successful: gauge("batchgate_config_reload_successful", "1 if the last attempt was a success"),
+            config_reload_success_seconds: gauge(
+                "batchgate_config_reload_success_timestamp_seconds",
+                "when settings were last loaded with success",
+            ),
+            certificate_expiry: gauges(
+                "batchgate_tls_certificate_expiry_timestamp_seconds",
+                "when the certificate of the S3 port ends",
+                &[],
+            ),
             permits_in_use: gauges("batchgate_backend_permits_in_use", "reads and requests that wait for a backend", &["backend"]),
             permits_limit: float_gauges("batchgate_backend_permits_limit", "adaptive limit of permits in use", &["backend"]),
             attempts_total: counters(
@@ -208,6 +231,10 @@ impl Metrics {
             Box::new(m.batch_seconds.clone()),
             Box::new(m.memory_reserved_bytes.clone()),
             Box::new(m.memory_max_bytes.clone()),
+            Box::new(m.config_reloads_total.clone()),
+            Box::new(m.config_reload_successful.clone()),
+            Box::new(m.config_reload_success_seconds.clone()),
+            Box::new(m.certificate_expiry.clone()),
             Box::new(m.permits_in_use.clone()),
             Box::new(m.permits_limit.clone()),
             Box::new(m.attempts_total.clone()),

@@ -3,16 +3,20 @@ something, and obeys a second signal at once."""
 
 import signal
 import socket
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
 from support.batch import batch_get, batch_request, document, read_batch
 from support.faulty import SMALL, FaultyBackend, body_of
-from support.gateway import FULL, Backend, Gateway
-from support.process import wait_for
-from support.rawsocket import exchange, read_answer, read_head
+from support.gateway import BINARY, FULL, Backend, Gateway, clean_environment
+from support.process import Process, wait_for
+from support.rawsocket import exchange, read_answer, read_head, stalled
 from support.store import Target
 from support.wire import call, sign
 
@@ -58,14 +62,19 @@ def test_the_end_is_announced_before_the_port_closes(start: Start) -> None:
         told = time.monotonic()
         wait_for("/readyz says no", lambda: gateway.admin_get("/readyz")[0] == 503, LEAD_SECONDS / 2)
         assert gateway.admin_get("/livez")[0] == 200
-        while time.monotonic() - told < LEAD_SECONDS * 0.7:
-            assert get_once(gateway, "fine/new") == body_of("fine/new", SMALL)
-            assert batch_get(gateway.s3, BUCKET, ["fine/batch"]).parts[0].status == 200
-            kept.sendall(raw)
-            assert read_answer(stream).body == body_of("fine/kept", SMALL)
-            time.sleep(0.2)
-        begun = batch_request(gateway.s3, BUCKET, document(["drip/late"])).raw()
-        kept.sendall(begun)
+        # A kept connection serves once more, and says that it was the last time.
+        kept.sendall(raw)
+        answer = read_answer(stream)
+        assert (answer.body, answer.get("connection")) == (body_of("fine/kept", SMALL), "close")
+        assert stream.read() == b""
+    while time.monotonic() - told < LEAD_SECONDS * 0.7:
+        assert get_once(gateway, "fine/new") == body_of("fine/new", SMALL)
+        batch = batch_get(gateway.s3, BUCKET, ["fine/batch"])
+        assert (batch.parts[0].status, batch.answer.get("connection")) == (200, "close")
+        time.sleep(0.2)
+    begun = batch_request(gateway.s3, BUCKET, document(["drip/late"])).raw()
+    with socket.create_connection(gateway.s3.address, timeout=20) as late, late.makefile("rb") as stream:
+        late.sendall(begun)
         assert read_batch(read_answer(stream)).parts[0].body == body_of("drip/late", SMALL)
     ended_within(gateway, LEAD_SECONDS + 3)
     assert time.monotonic() - told >= LEAD_SECONDS
@@ -97,11 +106,45 @@ def test_a_head_that_is_half_sent_on_a_used_connection_holds_nothing_up(start: S
         assert time.monotonic() - started < 2
 
 
-def test_hangup_changes_nothing(start: Start) -> None:
-    """It is what many ask a daemon to reload with; it is told that there is no such thing, before the drain and in it."""
+def test_clients_that_keep_connections_lose_nothing(start: Start) -> None:
+    """They ask without a pause while the lead goes by; each answer that was the last of its connection says so."""
+    gateway = start(f'drain_lead = "{LEAD_SECONDS:.0f}s"')
+    raw = sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept").raw()
+    failed: list[str] = []
+    answered = [0, 0]
+    until = time.monotonic() + LEAD_SECONDS + 0.5
+
+    def ask() -> None:
+        while time.monotonic() < until - 1:
+            with socket.create_connection(gateway.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
+                last = False
+                while not last and time.monotonic() < until - 1:
+                    try:
+                        sock.sendall(raw)
+                        answer = read_answer(stream)
+                    except OSError as error:
+                        failed.append(repr(error))
+                        return
+                    assert answer.body == body_of("fine/kept", SMALL)
+                    last = answer.get("connection") == "close"
+                    answered[last] += 1
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    gateway.process.terminate()
+    for thread in threads:
+        thread.join(20)
+    ended_within(gateway, LEAD_SECONDS + 3)
+    assert failed == [] and min(answered) > 10, (failed, answered)
+
+
+def test_hangup_is_no_signal_to_end(start: Start) -> None:
+    """Before the drain and in it."""
     gateway = start('drain_lead = "1s"')
     gateway.process.child.send_signal(signal.SIGHUP)
-    wait_for("the log says so", lambda: "not reloaded" in gateway.process.stderr(), 5)
+    wait_for("the log says so", lambda: "settings were loaded anew" in gateway.process.stderr(), 5)
     assert call(gateway.s3, "GET", f"/{BUCKET}/fine/after").body == body_of("fine/after", SMALL)
     assert gateway.admin_get("/readyz")[0] == 200
     gateway.process.terminate()
@@ -110,6 +153,116 @@ def test_hangup_changes_nothing(start: Start) -> None:
     gateway.process.child.send_signal(signal.SIGHUP)
     ended_within(gateway, 5)
     assert time.monotonic() - told >= 1, "a hangup is no second signal to end"
+
+
+def test_it_ends_while_it_waits_for_credentials(tmp_path: Path) -> None:
+    """Whoever gives them out takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = clean_environment() | {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": address,
+            "HOME": str(tmp_path),
+        }
+        argv = [str(BINARY), "serve", "--backend", address, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        process = Process("waiting", argv, tmp_path, env)
+        silent.settimeout(10)
+        try:
+            asked, _ = silent.accept()
+            with asked:
+                assert "listening" not in process.stdout()
+                process.child.send_signal(signal.SIGHUP)
+                process.terminate()
+                assert process.child.wait(2) == 0, process.stderr()
+        finally:
+            process.stop(0)
+
+
+class TestDeadline:
+    """What is not finished by then breaks, as an error, whatever it waits for."""
+
+    @pytest.mark.parametrize("lead", [0, 1])
+    def test_nothing_holds_the_end_up(self, start: Start, lead: int) -> None:
+        gateway = start(f'drain_lead = "{lead}s"\ndrain_deadline = "1s"')
+        batch = batch_request(gateway.s3, BUCKET, document(["fine/first", "silent/in-flight"]))
+        keys = ["fine-large/stalled", "no-length-large/stalled"]
+        with ExitStack() as stack:
+            begun = stack.enter_context(stalled(gateway.s3, batch))
+            begun_stream = stack.enter_context(begun.makefile("rb"))
+            assert read_head(begun_stream)[0] == 200
+            readers = [
+                stack.enter_context(stalled(gateway.s3, sign(gateway.s3, "GET", f"/{BUCKET}/{key}"))) for key in keys
+            ]
+            readers.append(stack.enter_context(stalled(gateway.s3, batch_request(gateway.s3, BUCKET, document(keys)))))
+            waiting = stack.enter_context(stalled(gateway.s3, sign(gateway.s3, "GET", f"/{BUCKET}/silent/plain")))
+            for reader in readers:
+                assert reader.recv(1, socket.MSG_PEEK)
+            gateway.process.terminate()
+            told = time.monotonic()
+            ended_within(gateway, lead + 1 + 1)
+            assert time.monotonic() - told >= lead + 1, "until then they are waited for"
+            with suppress(ConnectionError):
+                assert not begun_stream.read().endswith(b"0\r\n\r\n")
+            for reader, key in zip(readers, [*keys, "a batch"], strict=True):
+                with reader.makefile("rb") as stream, suppress(ConnectionError):
+                    assert read_answer(stream).broken is not None, key
+            with suppress(ConnectionError):
+                assert waiting.recv(1 << 16) == b"", "no answer is better than a wrong one"
+
+    @pytest.mark.parametrize("what", ["a batch", "a plain answer"])
+    def test_a_stream_of_http2_is_reset(self, start: Start, tmp_path: Path, what: str) -> None:
+        gateway = start('drain_deadline = "1s"')
+        if what == "a batch":
+            request = batch_request(gateway.s3, BUCKET, document(["fine/first", "silent/in-flight"]))
+        else:
+            request = sign(gateway.s3, "GET", f"/{BUCKET}/pauses/plain")
+        argv = ["curl", "--silent", "--show-error", "--http2-prior-knowledge", "--no-buffer", "--max-time", "20"]
+        argv += ["--request", request.method, "--output", str(tmp_path / "answer"), "--dump-header", "-"]
+        for name, value in request.headers:
+            argv += ["--header", f"{name}: {value}"]
+        if request.body:
+            argv += ["--data-binary", request.body.decode()]
+        client = subprocess.Popen(
+            [*argv, gateway.s3.endpoint + request.path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        answer = tmp_path / "answer"
+        wait_for("the answer has begun", lambda: answer.exists() and answer.stat().st_size > 100, 10)
+        gateway.process.terminate()
+        told = time.monotonic()
+        ended_within(gateway, 2)
+        assert time.monotonic() - told >= 1
+        out, err = client.communicate(timeout=10)
+        assert out.startswith(b"HTTP/2 200") and client.returncode not in (0, 28), (client.returncode, err)
+
+    def test_an_upload_leaves_no_object(self, start_gateway: Callable[..., Gateway], store: Target) -> None:
+        gateway = start_gateway([Backend("store", "*", store)], name="uploads", server='drain_deadline = "1s"')
+        assert call(store, "PUT", f"/{BUCKET}").status == 200
+        body = b"x" * (1 << 20)
+        with socket.create_connection(gateway.s3.address, timeout=20) as sock:
+            raw = sign(gateway.s3, "PUT", f"/{BUCKET}/half", {}, body).raw()
+            sock.sendall(raw[: -(len(body) // 2)])
+            wait_for("it is under way", lambda: gateway.metric("batchgate_edge_requests_in_flight") == 1, 5)
+            gateway.process.terminate()
+            ended_within(gateway, 2)
+            with suppress(ConnectionError):
+                assert sock.recv(1 << 16) == b"", "nobody is told that it went well"
+        time.sleep(0.5)
+        assert call(store, "GET", f"/{BUCKET}/half").status == 404
+
+    @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["nothing", "half a hello"])
+    def test_a_handshake_holds_nothing_up(
+        self, start_gateway: Callable[..., Gateway], tmp_path: Path, sent: bytes
+    ) -> None:
+        argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        argv += ["-subj", "/CN=drain", "-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt")]
+        subprocess.run(argv, check=True, capture_output=True)
+        tls = f'[server.tls]\ncert_file = "{tmp_path}/tls.crt"\nkey_file = "{tmp_path}/tls.key"\n'
+        gateway = start_gateway([Backend("store", "*", None)], tls, "handshake")
+        port = int(gateway.s3.endpoint.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(sent)
+            wait_for("it is accepted", lambda: gateway.metric("batchgate_edge_connections") == 1, 5)
+            gateway.process.terminate()
+            ended_within(gateway, 1)
 
 
 @pytest.mark.parametrize("server", ["", 'drain_lead = "20s"'], ids=["in the drain", "in its lead"])

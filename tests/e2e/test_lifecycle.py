@@ -111,7 +111,7 @@ class TestCommandLine:
         done = run(tmp_path, "serve", "--help")
         assert done.returncode == 0
         said = " ".join(done.stdout.split())
-        for word in ("SIGTERM", "SIGINT", "second signal", "drain_deadline", "Exit codes"):
+        for word in ("SIGTERM", "SIGINT", "SIGHUP", "second signal", "drain_deadline", "Exit codes"):
             assert word in said, done.stdout
         assert re.search(r"defaults, then FILE, then the environment .*BATCHGATE__.* then these flags", said), (
             done.stdout

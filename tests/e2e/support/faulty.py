@@ -155,6 +155,14 @@ def _chunked(size: int) -> Fault:
     return fault
 
 
+def _pauses(seen: Seen) -> None:
+    """An answer without a length that stays half of what it is."""
+    half = body_of(seen.key, SMALL)[: SMALL // 2]
+    seen.sock.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(half), half))
+    time.sleep(30)
+    raise ConnectionAbortedError
+
+
 def _until_close(version: str, sent: int) -> Fault:
     """An answer with neither length nor chunks, of which `sent` bytes come: whole or cut, it looks the same."""
 
@@ -228,6 +236,7 @@ FAULTS: dict[str, Fault] = {
     "fine": lambda s: s.object(body_of(s.key, SMALL)),
     "fine-large": lambda s: s.object(body_of(s.key, LARGE)),
     "drip": _drip,
+    "pauses": _pauses,
     "hostile-headers": _hostile,
     "no-length-small": _chunked(SMALL),
     "no-length-large": _chunked(LARGE),
