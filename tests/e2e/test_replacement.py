@@ -116,9 +116,9 @@ class Pair:
         text = text.replace('["127.0.0.1:0"]', f'["127.0.0.1:{s3}"]').replace('"127.0.0.1:0"', f'"127.0.0.1:{admin}"')
         return Gateway(self.folder, text, f"gateway-{which}-{next(self.generation)}")
 
-    def wait_until_both_serve(self) -> None:
+    def wait_until_both_serve(self, *operations: str) -> None:
         for gateway in self.running:
-            for operation in ("passthrough", "batch"):
+            for operation in operations:
                 wait_for(f"{gateway.process.name} serves {operation}", partial(answered, gateway, operation), 10)
 
     def replace(self, which: int) -> None:
@@ -156,7 +156,7 @@ def pair(start_gateway: object, seaweedfs: Target, tmp_path: Path, ports: list[i
 
 
 @pytest.fixture
-def haproxy(tmp_path: Path, ports: list[int]) -> Iterator[Target]:
+def haproxy(pair: Pair, tmp_path: Path, ports: list[int]) -> Iterator[Target]:
     """HAProxy as `config/haproxy.cfg` has it, but for its ports, and with checks that fit the test's short lead."""
     program = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     assert program, "haproxy is missing; tests/run installs it"
@@ -179,24 +179,47 @@ def haproxy(tmp_path: Path, ports: list[int]) -> Iterator[Target]:
     process.stop(5)
 
 
-def test_a_rolling_replacement_loses_nothing(pair: Pair, haproxy: Target) -> None:
-    wait_for("both are known to be up", lambda: call(haproxy, "GET", "/").status == 200, 10)
-    assert call(haproxy, "PUT", f"/{BUCKET}").status == 200
+@pytest.fixture
+def load(haproxy: Target) -> Load:
+    """With the objects that it asks for."""
+    wait_for("HAProxy knows of a gateway", lambda: call(haproxy, "GET", "/").status == 200, 10)
+    assert call(haproxy, "PUT", f"/{BUCKET}").status in (200, 409)
     for number in range(OBJECTS):
         path = object_path(BUCKET, f"object-{number}")
         assert call(haproxy, "PUT", path, {}, body_of(number)).status == 200
-    load = Load(haproxy)
+    return Load(haproxy)
+
+
+def test_a_rolling_replacement_loses_nothing(pair: Pair, load: Load) -> None:
     try:
         for name, ask in (("get", load.get), ("put", load.put), ("batch", load.batch)):
             load.begin(f"{name}, kept connection", ask, keep=True)
             load.begin(f"{name}, new connections", ask, keep=False)
-        pair.wait_until_both_serve()
+        pair.wait_until_both_serve("passthrough", "batch")
         for which in [0, 1] * ROUNDS:
             pair.replace(which)
             # As whoever replaces must: before HAProxy has the new one, the other one must not go.
-            pair.wait_until_both_serve()
+            pair.wait_until_both_serve("passthrough", "batch")
     finally:
         load.end()
     assert not load.lost, f"{len(load.lost)} lost of {load.done}: " + "\n".join(load.lost[:10])
     assert len(load.done) == 6 and min(load.done.values()) >= 2 * ROUNDS, load.done
     assert not any(thread.is_alive() for thread in load.threads)
+
+
+def test_reads_survive_a_gateway_that_dies(pair: Pair, load: Load) -> None:
+    """Nobody was told. What it had not begun to answer is asked of the other one."""
+    try:
+        for n in range(4):
+            load.begin(f"get {n}", load.get, keep=n % 2 == 0)
+        for which in (0, 1):
+            pair.wait_until_both_serve("passthrough")
+            gateway = pair.running[which]
+            gateway.process.child.kill()
+            gateway.process.child.wait(5)
+            done = load.done.total()
+            wait_for("the other one serves all", lambda done=done: load.done.total() > done + 40, 10)
+            pair.running[which] = pair.start(which)
+    finally:
+        load.end()
+    assert not load.lost, f"{len(load.lost)} lost of {load.done}: " + "\n".join(load.lost[:10])
