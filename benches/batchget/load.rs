@@ -3,6 +3,7 @@
 //! Invariant: a job ends within [`TIMEOUT`], and fails at the first answer that is not what it must be.
 
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -23,12 +24,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use crate::process::{ACCESS_KEY, SECRET_KEY};
 use crate::{Fallible, fail, names};
-
-/// The key pair of client and gateway; a secret of nobody.
-pub const ACCESS_KEY: &str = "AKIABENCH";
-/// Its secret.
-pub const SECRET_KEY: &str = "bench";
 
 /// Longest time that a job may take.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -85,6 +82,16 @@ pub struct Outcome {
     pub own_cpu_seconds: f64,
     /// That of the watched processes.
     pub cpu_seconds: Vec<f64>,
+}
+
+/// Runs one job in a process of its own.
+pub fn spawn(job: &Job) -> Fallible<Outcome> {
+    let output =
+        Command::new(std::env::current_exe()?).arg("load").arg(serde_json::to_string(job)?).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return fail(format!("the load failed at {job:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Runs the job and prints its outcome.

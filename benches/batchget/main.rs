@@ -3,16 +3,20 @@
 //! simulated origin and load are processes of their own: this program is the last two as well, by its first argument.
 //! Invariant: a wrong byte, a missing part or memory over its bound fails the run; a time never does.
 //!
-//! In reading order: [`measures`] (what is compared with what), `gateway` (processes), `load` (the client),
-//! `origin` and `names` (the other end), `table`.
+//! In reading order: [`measures`] (what is compared with what), `load` (the client); shared with the other bench: `process`
+//! (what is measured), `origin` and `names` (the other end), `table`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a bench is for")]
 
-mod gateway;
 mod load;
 mod measures;
+#[path = "../common/names.rs"]
 mod names;
+#[path = "../common/origin.rs"]
 mod origin;
+#[path = "../common/process.rs"]
+mod process;
+#[path = "../common/table.rs"]
 mod table;
 
 use std::process::ExitCode;
@@ -48,7 +52,7 @@ const USAGE: &str = "usage: batchget [--quick] [--json] [cpu | speed | memory]..
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["origin"] => origin::run(),
+        ["origin", address, concurrency] => origin::run(address, concurrency),
         ["load", job] => load::run(job),
         args => bench(args),
     };

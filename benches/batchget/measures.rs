@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use crate::Fallible;
-use crate::gateway::{Process, load};
-use crate::load::{How, Job, Outcome};
+use crate::load::{How, Job, Outcome, spawn};
+use crate::process::{ANYWHERE, Process};
 use crate::table::{Goal, Meant, Samples, Table};
 
 const KIB: u64 = 1024;
@@ -59,7 +59,7 @@ fn take_turns(modes: &mut [Mode], rounds: usize) -> Fallible<()> {
     let mut first = 0;
     for _ in 0..rounds {
         for mode in modes.iter_mut() {
-            mode.rounds.push(load(&Job { first, ..mode.job.clone() })?);
+            mode.rounds.push(spawn(&Job { first, ..mode.job.clone() })?);
             first += mode.job.warm_up + mode.job.objects;
         }
     }
@@ -88,8 +88,8 @@ fn seconds_an_object(outcome: &Outcome) -> f64 {
 
 /// CPU of the gateway for an object of a cold BatchGet of 128, against that of a bare signed hyper client that GETs them.
 pub fn cpu(effort: Effort) -> Fallible<Table> {
-    let origin = Process::origin()?;
-    let gateway = Process::gateway(origin.address, "")?;
+    let origin = Process::origin(ANYWHERE, usize::MAX)?;
+    let gateway = Process::gateway(origin.address, "", "")?;
     let objects = 38_400 / effort.divisor;
     let cores = std::thread::available_parallelism()?.get();
     let bare = |threads| Job { threads, warm_up: 1_280, compare: false, ..job(origin.address, How::Gets(128), SMALL, objects) };
@@ -136,8 +136,8 @@ pub fn cpu(effort: Effort) -> Fallible<Table> {
 
 /// Objects in a second by BatchGets of several lengths and by GETs, the origin answering after `delay_ms`.
 pub fn speed(effort: Effort, delay_ms: u64) -> Fallible<Table> {
-    let origin = Process::origin()?;
-    let gateway = Process::gateway(origin.address, "")?;
+    let origin = Process::origin(ANYWHERE, usize::MAX)?;
+    let gateway = Process::gateway(origin.address, "", "")?;
     let watched = vec![gateway.pid(), origin.pid()];
     let mode = |what: &str, address, how, objects: u64| {
         let (warm_up, objects) = match how {
@@ -196,7 +196,7 @@ pub fn speed(effort: Effort, delay_ms: u64) -> Fallible<Table> {
 
 /// Peak memory of a fresh gateway, for a batch of many, for one of large objects, and with a hundred readers that stall.
 pub fn memory(effort: Effort) -> Fallible<Table> {
-    let origin = Process::origin()?;
+    let origin = Process::origin(ANYWHERE, usize::MAX)?;
     let readers = 100;
     let stalled = How::Stalled { entries: 64, pause_ms: 3_000 };
     let of = |how, size, objects| job(origin.address, how, size, objects);
@@ -215,9 +215,9 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
     for (what, settings, budget, job) in cases {
         let (mut idle, mut peak) = (Vec::new(), Vec::new());
         for _ in 0..effort.memory_rounds {
-            let gateway = Process::gateway(origin.address, settings)?;
+            let gateway = Process::gateway(origin.address, settings, "")?;
             idle.push(gateway.peak_bytes()?);
-            load(&Job { address: gateway.address, ..job.clone() })?;
+            spawn(&Job { address: gateway.listening("s3")?, ..job.clone() })?;
             peak.push(gateway.peak_bytes()?);
         }
         let bound = budget + MEMORY_BESIDE_BUDGETS;

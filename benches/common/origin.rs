@@ -3,7 +3,9 @@
 //! It runs on one thread, so that it takes one core at the most, and ends when its standard input does.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,35 +18,42 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::{Fallible, names};
 use batchgate::load::content;
 
-/// Serves on a free port, says which on standard output, and ends with standard input.
-pub fn run() -> Fallible<()> {
+/// Serves at `address`, says which port it is on standard output, and ends with standard input. No more than `concurrency`
+/// requests are answered at once; others wait for their turn before their delay begins.
+pub fn run(address: &str, concurrency: &str) -> Fallible<()> {
+    let turns = Arc::new(Semaphore::new(concurrency.parse::<usize>()?.min(Semaphore::MAX_PERMITS)));
+    let address: SocketAddr = address.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind(address).await?;
         println!("{}", listener.local_addr()?);
         let ended = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
         tokio::select! {
-            failed = serve(listener) => failed,
+            failed = serve(listener, turns) => failed,
             _ = ended => Ok(()),
         }
     })
 }
 
-async fn serve(listener: TcpListener) -> Fallible<()> {
+async fn serve(listener: TcpListener, turns: Arc<Semaphore>) -> Fallible<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // A connection that fails is its client's to notice.
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+        let turns = Arc::clone(&turns);
+        let service = service_fn(move |request| answer(request, Arc::clone(&turns)));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Pattern>, Infallible> {
+async fn answer(request: Request<Incoming>, turns: Arc<Semaphore>) -> Result<Response<Pattern>, Infallible> {
     let Some((delay, size, number)) = target(request.uri().path()) else { return Ok(refusal(StatusCode::NOT_FOUND)) };
+    let _turn = turns.acquire().await.expect("never closed");
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }

@@ -65,6 +65,9 @@ impl Samples {
 
     fn to_text(&self) -> String {
         let (low, high) = self.spread();
+        if self.0.len() == 1 {
+            return number(low);
+        }
         format!("{} ({} - {})", number(self.median()), number(low), number(high))
     }
 
@@ -103,7 +106,8 @@ impl Table {
             grid.push(std::iter::once(what.clone()).chain(cells).collect());
         }
         let rounds = self.rows.iter().flat_map(|(_, figures)| figures).flatten().map(|f| f.0.len()).max().unwrap_or(0);
-        let mut text = format!("{}: {}; median (lowest - highest) of {rounds}\n", self.name, self.about);
+        let spread = if rounds > 1 { format!("; median (lowest - highest) of {rounds}") } else { String::new() };
+        let mut text = format!("{}: {}{spread}\n", self.name, self.about);
         text += &aligned(&grid);
         let goals: Vec<_> = self
             .goals
