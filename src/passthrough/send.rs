@@ -186,7 +186,8 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
 
 /// The store is failing, and this request was not sent to it.
 fn not_asked(_: Open) -> Error {
-    Error::new(Kind::ServiceUnavailable, "the store is failing, so the gateway does not ask it for now; try again shortly")
+    let message = "the store is failing, so the gateway does not ask it for now: nothing was sent; try again shortly";
+    Error::new(Kind::ServiceUnavailable, message)
 }
 
 /// The error for the client; the edge logs it with the request's id.
