@@ -210,6 +210,7 @@ impl Worker {
         let id = u128::from(self.number) << 64 | u128::from(number) << 8;
         let op = plan(self.shared.seed, self.number, number);
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
+        let (kind, began) = (op.kind(), Instant::now());
         match op {
             Op::Batch(batch) => self.batch(id, batch).await,
             Op::Read(read) => self.read(id, read).await,
@@ -219,6 +220,7 @@ impl Worker {
             Op::Delete => self.delete(id).await,
             Op::HalfHead => self.half_head(id).await,
         }
+        self.shared.report.count(format!("milliseconds of clients: {kind}"), began.elapsed().as_millis() as u64);
         for step in 0..8 {
             self.shared.proxy.forget(id | step);
         }

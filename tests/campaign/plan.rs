@@ -35,6 +35,21 @@ pub enum Op {
     HalfHead,
 }
 
+impl Op {
+    /// Its kind, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Batch(_) => "batches",
+            Self::Read(_) => "plain reads",
+            Self::List => "listings",
+            Self::Put(_) => "puts",
+            Self::Multipart { .. } => "uploads in parts",
+            Self::Delete => "deletes",
+            Self::HalfHead => "half heads",
+        }
+    }
+}
+
 /// A BatchGet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {

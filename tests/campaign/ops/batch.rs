@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::tarred::Members;
 use super::{Account, Ended, Paced, Shared, Worker, text};
 use crate::client::{Ask, Pace, Trouble};
-use crate::faults::mix;
+use crate::faults::{Fault, mix};
 use crate::gateway::limits;
 use crate::judge::{Coming, Said, Sent, is_whole};
 use crate::plan::Batch;
@@ -29,7 +29,9 @@ enum Part {
     Unchanged,
     /// A failure, with its body.
     Error(usize, u16, Vec<u8>),
-    /// Its head was wrong already.
+    /// Its head is not what is due: a violation if it is ever whole.
+    Doubtful(usize, String),
+    /// Said to be wrong already.
     Wrong,
 }
 
@@ -221,11 +223,18 @@ impl Judged<'_> {
         }
     }
 
-    /// What came of a part that was not finished is judged all the same.
+    /// What came of a part that was not finished is judged all the same. A large one begins with the head that the store gave
+    /// it; where the store lied there, it must never be whole.
     fn abandon(&mut self) {
-        if let Part::Object(index, coming) = std::mem::replace(&mut self.part, Part::None)
-            && let Some(wrong) = coming.wrong(&self.shared.world)
-        {
+        let (index, wrong) = match std::mem::replace(&mut self.part, Part::None) {
+            Part::Object(index, coming) => (index, coming.wrong(&self.shared.world)),
+            Part::Doubtful(index, wrong) => {
+                let path = self.shared.place(&self.sent[index].entry).1;
+                (index, Some(wrong).filter(|_| !self.account().met(&path, &[Fault::TooLong])))
+            }
+            _ => return,
+        };
+        if let Some(wrong) = wrong {
             self.account().violate(Invariant::Bytes, format!("entry {index}: {wrong}"));
         }
     }
@@ -247,10 +256,7 @@ impl Judged<'_> {
         self.part = match head.status {
             200 | 206 => match sent.begin(&self.shared.world, said, &time) {
                 Ok(coming) => Part::Object(index, coming),
-                Err(wrong) => {
-                    self.account().violate(Invariant::Bytes, format!("entry {index}: {wrong}"));
-                    Part::Wrong
-                }
+                Err(wrong) => Part::Doubtful(index, wrong),
             },
             304 => match sent.not_modified(&self.shared.world, said, &time) {
                 Ok(()) => Part::Unchanged,
@@ -269,7 +275,7 @@ impl Judged<'_> {
         match &mut self.part {
             Part::Object(_, coming) => coming.take(&self.shared.world, octets),
             Part::Error(_, _, body) => body.extend_from_slice(octets),
-            Part::None | Part::Unchanged | Part::Wrong => {}
+            Part::None | Part::Unchanged | Part::Doubtful(..) | Part::Wrong => {}
         }
     }
 
@@ -285,6 +291,7 @@ impl Judged<'_> {
                 let code = error_code(&body).unwrap_or_default();
                 self.failure(index, status, &code);
             }
+            Part::Doubtful(index, wrong) => self.account().violate(Invariant::Bytes, format!("entry {index}: {wrong}")),
             Part::None | Part::Wrong => {}
         }
     }
