@@ -56,7 +56,7 @@ pub const INVARIANTS: &[(Invariant, &str)] = &[
 ];
 
 /// Violations that are shown one by one.
-const SHOWN_MAX: u64 = 200;
+const SHOWN_MAX: u64 = 100;
 
 #[derive(Debug, Default)]
 struct Found {

@@ -19,6 +19,7 @@ use crate::gateway::{
     CLIENT, Process, REGION, STORE, at_rest, gateway_settings, limits, metrics, own_names, resources, store_settings,
 };
 use crate::ops::{GRACE, Phase, SLACK, Shared, Worker};
+use crate::plan::plan;
 use crate::plant::Plant;
 use crate::proxy::{Proxy, Streets};
 use crate::report::{Invariant, Report, print, say};
@@ -110,6 +111,11 @@ pub async fn run(args: &Args) -> Fallible<bool> {
 impl Campaign<'_> {
     async fn all(&mut self) -> Fallible<bool> {
         let background = self.background();
+        if let Some((worker, operations)) = &self.args.only {
+            for number in operations.clone().take(20) {
+                say(format!("operation {worker}:{number} is {:?}", plan(self.args.seed, *worker, number)));
+            }
+        }
         for number in 1..=self.workers as u64 {
             let (number, operations) = match &self.args.only {
                 Some((worker, operations)) => (*worker, Some(operations.clone())),
@@ -117,7 +123,9 @@ impl Campaign<'_> {
             };
             tokio::spawn(Worker::new(&self.shared, number).work(self.phase.subscribe(), operations));
         }
-        let rounds = (self.args.length.as_secs() / ROUND.as_secs()).max(1);
+        // What grows is seen between two pauses.
+        let least = if self.shared.plants.any() { 2 } else { 1 };
+        let rounds = (self.args.length.as_secs() / ROUND.as_secs()).max(least);
         let storm = (self.args.length / rounds as u32).saturating_sub(CALM + Duration::from_secs(1)).max(Duration::from_secs(2));
         let mut going_on = Ok(());
         for round in 0..rounds {

@@ -190,7 +190,11 @@ impl Judged<'_> {
                     Event::Summary(_) => summarised = true,
                 }
             }
-            match paced.next().await {
+            let next = match paced.next().await {
+                Err(Ended::Broken(_) | Ended::Left) if self.shared.plants.has(Plant::LooksWhole) => Err(Ended::Cleanly),
+                next => next,
+            };
+            match next {
                 Ok(octets) => {
                     // All octets of some batches; in a build for development it takes its time.
                     if mix(self.id as u64).is_multiple_of(8) {
@@ -209,9 +213,6 @@ impl Judged<'_> {
                     };
                 }
                 Err(Ended::Broken(why)) => {
-                    if self.shared.plants.has(Plant::LooksWhole) {
-                        return Err((Invariant::Whole, "planted: a cut answer is taken for a whole one".into()));
-                    }
                     self.abandon();
                     return Ok(Ended::Broken(why));
                 }
@@ -243,7 +244,7 @@ impl Judged<'_> {
         let index = head.index as usize;
         let sent = &self.sent[index];
         let of = |name: &str| head.header(name).and_then(|value| std::str::from_utf8(value).ok());
-        let id = (index % 7 == 0).then(|| format!("m{index}"));
+        let id = index.is_multiple_of(7).then(|| format!("m{index}"));
         if of("batch-id") != id.as_deref() {
             self.account()
                 .violate(Invariant::Count, format!("entry {index}: batch-id is {:?} where {id:?} is due", of("batch-id")));

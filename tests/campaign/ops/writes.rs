@@ -261,14 +261,17 @@ fn judge_error(account: &Account<'_>, ask: &Ask, what: &str, outcome: &Outcome) 
         Outcome::Refused(status, code, _) => (*status, code.as_str()),
         Outcome::Nothing(_) => (0, "without an answer"),
     };
-    shared.failed("write", &format!("{status} {code}"), account.time.start);
     let of_client = match ask.pace {
         Pace::Half => status == 0 || (400..500).contains(&status),
         Pace::Slow(pause) => pause > limits::BODY_IDLE && (status == 0 || (400..500).contains(&status)),
         Pace::Whole => false,
     };
-    let conditional = ask.headers.contains_key("if-none-match") && status == 412;
-    if !of_client && !conditional && !account.explains(&ask.path, status) {
+    if of_client || ask.headers.contains_key("if-none-match") && status == 412 {
+        shared.report.count("writes refused as they must be", 1);
+        return;
+    }
+    shared.failed("write", &format!("{status} {code}"), account.time.start);
+    if !account.explains(&ask.path, status) {
         let met = &account.story.met;
         account.violate(Invariant::Explained, format!("{what} {} fails: {outcome:?}; it met {met:?}", ask.path));
     }
