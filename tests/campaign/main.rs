@@ -47,7 +47,13 @@ fn main() -> ExitCode {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime can be made");
-    let done = runtime.block_on(run::run(&args));
+    let done = runtime.block_on(async {
+        // What is dropped then ends its processes.
+        tokio::select! {
+            done = run::run(&args) => done,
+            () = told_to_end() => fail("it was told to end"),
+        }
+    });
     runtime.shutdown_background();
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -56,5 +62,16 @@ fn main() -> ExitCode {
             report::say(format!("the campaign cannot go on: {error}"));
             ExitCode::from(3)
         }
+    }
+}
+
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let [Ok(mut terminate), Ok(mut interrupt)] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }

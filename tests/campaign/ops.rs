@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::client::{Client, Keys, chain};
-use crate::faults::Fault;
+use crate::faults::{Calamity, Fault};
 use crate::gateway::limits;
 use crate::judge::Sent;
 use crate::plan::{Condition, Entry, Op, Reading, plan};
@@ -31,7 +31,13 @@ use crate::watch::Lateness;
 use crate::world::World;
 
 /// How long after a calamity an error may still come of it: a breaker's pause, a probe and a back-off.
-pub const GRACE: Duration = Duration::from_secs(4);
+pub const GRACE: Duration = Duration::from_millis(2500);
+
+/// How long after a burst of `SlowDown` permits may still be so few that a lone read gets none in time.
+const SCARCE: Duration = Duration::from_secs(10);
+
+/// What the longest recovery is shown as a share of; no limit.
+const RECOVERY_MOST: Duration = Duration::from_secs(10);
 
 /// What a loaded machine may add to a deadline.
 pub const SLACK: Duration = Duration::from_secs(15);
@@ -86,11 +92,19 @@ struct Account<'a> {
 }
 
 impl Account<'_> {
-    /// Something that befell all, or the machine.
+    /// Something that befell all, or the machine. A burst of `SlowDown` is none: whoever fails of it has met it.
     fn is_excused(&self) -> bool {
-        let from = self.time.start - GRACE;
-        self.shared.proxy.calamity_between(from, self.time.end).is_some()
-            || self.shared.lateness.between(self.time.start, self.time.end)
+        let fails_all = |what| what != Calamity::SlowDowns;
+        self.befell(GRACE, fails_all) || self.shared.lateness.between(self.time.start, self.time.end)
+    }
+
+    /// Whether permits are few because of a burst.
+    fn is_scarce(&self) -> bool {
+        self.befell(SCARCE, |what| what == Calamity::SlowDowns)
+    }
+
+    fn befell(&self, before: Duration, kind: impl Fn(Calamity) -> bool) -> bool {
+        self.shared.proxy.befell(self.time.start - before, self.time.end, kind)
     }
 
     fn met(&self, path: &str, faults: &[Fault]) -> bool {
@@ -116,6 +130,15 @@ impl Account<'_> {
 impl Shared {
     fn account(&self, id: u128, began: Instant) -> Account<'_> {
         Account { shared: self, id, time: began..Instant::now(), story: self.proxy.story(id) }
+    }
+
+    /// Something was read from the store.
+    fn read_well(&self) {
+        if let Some(took) = self.proxy.recovered() {
+            self.report.took("recovery", took, RECOVERY_MOST, || "from the end of an outage to the first good answer".into());
+            self.report.count("outages recovered from", 1);
+            self.report.count("outages recovered from: milliseconds, all together", took.as_millis() as u64);
+        }
     }
 
     /// An error that a client saw; counted, and noted if it came after all was over.

@@ -66,6 +66,8 @@ pub struct Proxy {
     stories: Mutex<HashMap<u128, Story>>,
     counts: Mutex<BTreeMap<Fault, u64>>,
     past: Mutex<Vec<Past>>,
+    /// When an outage ended of which nobody has seen the end.
+    unrecovered: Mutex<Option<Instant>>,
 }
 
 /// How a connection is to end.
@@ -89,6 +91,7 @@ impl Proxy {
             stories: Mutex::default(),
             counts: Mutex::default(),
             past: Mutex::default(),
+            unrecovered: Mutex::default(),
         })
     }
 
@@ -125,10 +128,15 @@ impl Proxy {
         locked(&self.past).clone()
     }
 
-    /// What befell the store as a whole in this time, if anything that fails requests.
-    pub fn calamity_between(&self, from: Instant, to: Instant) -> Option<Calamity> {
+    /// Whether a calamity of some kind befell the store in this time.
+    pub fn befell(&self, from: Instant, to: Instant, kind: impl Fn(Calamity) -> bool) -> bool {
         let past = locked(&self.past);
-        past.iter().rev().find(|past| past.from <= to && past.to.is_none_or(|ended| ended >= from)).map(|past| past.what)
+        past.iter().rev().any(|past| kind(past.what) && past.from <= to && past.to.is_none_or(|ended| ended >= from))
+    }
+
+    /// The time since an outage ended, once for each.
+    pub fn recovered(&self) -> Option<Duration> {
+        locked(&self.unrecovered).take().map(|ended| ended.elapsed())
     }
 
     fn fate(&self, asked: Asked<'_>) -> Option<Fault> {

@@ -100,6 +100,11 @@ impl Report {
         self.found().counts.get(what).copied().unwrap_or_default()
     }
 
+    /// How much there was of everything whose name begins so.
+    pub fn counted_all(&self, begins: &str) -> u64 {
+        self.found().counts.iter().filter(|(what, _)| what.starts_with(begins)).map(|(_, count)| count).sum()
+    }
+
     /// Violations until now.
     pub fn violations(&self) -> u64 {
         self.found().violations.values().sum()

@@ -150,6 +150,9 @@ impl Judged<'_> {
         match ended {
             Ok(Ended::Cleanly) => {
                 self.shared.report.count("batches whole", 1);
+                if self.failures.is_empty() {
+                    self.shared.read_well();
+                }
                 self.all_there();
                 false
             }

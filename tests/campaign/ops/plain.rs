@@ -69,10 +69,7 @@ impl Worker {
                     shared.report.count("plain reads refused as they must be", 1);
                 } else {
                     shared.failed("read", &format!("{status} {code}"), began);
-                    // Permits are scarce for a while after a burst.
-                    let waits = code == "SlowDown" || status == 503;
-                    let excused = account.explains(&path, status) || (waits && account.is_excused());
-                    if !excused {
+                    if !account.explains(&path, status) && !(status == 503 && account.is_scarce()) {
                         let met = &account.story.met;
                         account
                             .violate(Invariant::Explained, format!("{path} fails with {status} {code}: {message}; it met {met:?}"));
@@ -133,7 +130,10 @@ impl Worker {
             Ended::Cleanly if read.head => shared.report.count("plain reads right", u64::from(coming.is_some())),
             Ended::Cleanly => {
                 match coming.as_ref().map(|coming| coming.finish(&shared.world)) {
-                    Some(Ok(())) => shared.report.count("plain reads right", 1),
+                    Some(Ok(())) => {
+                        shared.report.count("plain reads right", 1);
+                        shared.read_well();
+                    }
                     Some(Err(wrong)) if !lies => account.violate(Invariant::Bytes, format!("{path} ends cleanly: {wrong}")),
                     _ => {}
                 }
@@ -185,7 +185,7 @@ impl Worker {
                         shared.failed("listing", &if broken { "broken off".to_owned() } else { format!("{status} {code}") }, began);
                         let explained = match broken {
                             true => account.met(&path, &[]) || account.is_excused(),
-                            false => account.explains(&path, status),
+                            false => account.explains(&path, status) || (status == 503 && account.is_scarce()),
                         };
                         if !explained {
                             account.violate(Invariant::Explained, format!("a listing fails with {status} {code}"));

@@ -64,8 +64,8 @@ impl Worker {
                 Outcome::Refused(status, code, message)
             }
         };
-        if ask.pace != Pace::Whole {
-            // Its connection may owe a body.
+        if ask.pace != Pace::Whole || !outcome.is_done() {
+            // Whoever answers before it has the whole body closes the connection behind the answer.
             self.client.close();
         }
         shared.check_time(ask.id, "write", began, WRITE_MOST + own);
@@ -271,7 +271,7 @@ fn judge_error(account: &Account<'_>, ask: &Ask, what: &str, outcome: &Outcome) 
         return;
     }
     shared.failed("write", &format!("{status} {code}"), account.time.start);
-    if !account.explains(&ask.path, status) {
+    if !account.explains(&ask.path, status) && !(status == 503 && account.is_scarce()) {
         let met = &account.story.met;
         account.violate(Invariant::Explained, format!("{what} {} fails: {outcome:?}; it met {met:?}", ask.path));
     }

@@ -70,7 +70,11 @@ impl Streets {
                 all.len() - 1
             };
             self.suffer(appointment.what, appointment.lasts).await?;
-            locked(&self.proxy.past)[nth].to = Some(Instant::now());
+            let ended = Instant::now();
+            locked(&self.proxy.past)[nth].to = Some(ended);
+            if matches!(appointment.what, Calamity::Refuse | Calamity::Restart) {
+                *locked(&self.proxy.unrecovered) = Some(ended);
+            }
         }
         tokio::time::sleep_until(began + length).await;
         Ok(())
