@@ -99,6 +99,7 @@ impl Args {
                 }
                 "--plant" => args.plants = Plants::parse(value()?)?,
                 "--keep" => args.keep = Some(value()?.into()),
+                "--help" => return Err(String::new()),
                 _ => return Err(format!("{word:?} is not understood")),
             }
         }

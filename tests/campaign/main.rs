@@ -41,6 +41,10 @@ fn main() -> ExitCode {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let args = match args::Args::parse(&given) {
         Ok(args) => args,
+        Err(why) if why.is_empty() => {
+            report::print(format!("{}\n", args::USAGE));
+            return ExitCode::SUCCESS;
+        }
         Err(why) => {
             report::say(format!("{why}\n\n{}", args::USAGE));
             return ExitCode::from(2);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::tarred::Members;
 use super::{Account, Ended, Paced, Shared, Worker, text};
-use crate::client::{Ask, Pace, Trouble};
+use crate::client::{Ask, Pace};
 use crate::faults::{Fault, mix};
 use crate::gateway::limits;
 use crate::judge::{Coming, Said, Sent, is_whole};
@@ -69,14 +69,8 @@ impl Worker {
             Ok(answer) => {
                 judged.refused(answer).await;
             }
-            Err(Trouble::Connect(why) | Trouble::Broken(why)) => {
-                shared.failed("batch", "without an answer", began);
-                let account = shared.account(id, began);
-                // The head of a batch does not wait for the store.
-                if !shared.lateness.between(began, Instant::now()) {
-                    account.violate(Invariant::Explained, format!("a batch has no answer: {why}"));
-                }
-            }
+            // The head of a batch does not wait for the store.
+            Err(trouble) => self.no_answer(id, "batch", began, trouble),
         }
         shared.check_time(id, "batch", began, most(&shared, &batch) + own);
     }

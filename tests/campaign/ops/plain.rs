@@ -69,7 +69,7 @@ impl Worker {
                     shared.report.count("plain reads refused as they must be", 1);
                 } else {
                     shared.failed("read", &format!("{status} {code}"), began);
-                    if !account.explains(&path, status) && !(status == 503 && account.is_scarce()) {
+                    if !(account.explains(&path, status) || status == 503 && account.is_scarce()) {
                         let met = &account.story.met;
                         account
                             .violate(Invariant::Explained, format!("{path} fails with {status} {code}: {message}; it met {met:?}"));
@@ -185,7 +185,7 @@ impl Worker {
                         shared.failed("listing", &if broken { "broken off".to_owned() } else { format!("{status} {code}") }, began);
                         let explained = match broken {
                             true => account.met(&path, &[]) || account.is_excused(),
-                            false => account.explains(&path, status) || (status == 503 && account.is_scarce()),
+                            false => account.explains(&path, status) || status == 503 && account.is_scarce(),
                         };
                         if !explained {
                             account.violate(Invariant::Explained, format!("a listing fails with {status} {code}"));
@@ -213,12 +213,17 @@ impl Worker {
         shared.check_time(id, "half head", began, limits::HEADER * 2);
     }
 
-    /// A request that got nothing, not even an error.
+    /// A request that got nothing, not even an error. Over HTTP/2 a stream that is reset may lose the head that was not sent yet:
+    /// there it is an answer that broke off.
     pub(super) fn no_answer(&self, id: u128, kind: &str, began: Instant, trouble: Trouble) {
         let (Trouble::Connect(why) | Trouble::Broken(why)) = trouble;
-        self.shared.failed(kind, "without an answer", began);
-        if !self.shared.lateness.between(began, Instant::now()) {
-            self.shared.account(id, began).violate(Invariant::Explained, format!("a {kind} has no answer: {why}"));
+        let shared = &self.shared;
+        let account = shared.account(id, began);
+        let reset = self.client.is_second() && why.contains("stream error");
+        shared.failed(kind, if reset { "reset" } else { "without an answer" }, began);
+        let explained = reset && (!account.story.met.is_empty() || account.is_excused());
+        if !explained && !shared.lateness.between(began, Instant::now()) {
+            account.violate(Invariant::Explained, format!("a {kind} has no answer: {why}"));
         }
     }
 }

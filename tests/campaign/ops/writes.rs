@@ -271,7 +271,7 @@ fn judge_error(account: &Account<'_>, ask: &Ask, what: &str, outcome: &Outcome) 
         return;
     }
     shared.failed("write", &format!("{status} {code}"), account.time.start);
-    if !account.explains(&ask.path, status) && !(status == 503 && account.is_scarce()) {
+    if !(account.explains(&ask.path, status) || status == 503 && account.is_scarce()) {
         let met = &account.story.met;
         account.violate(Invariant::Explained, format!("{what} {} fails: {outcome:?}; it met {met:?}", ask.path));
     }
