@@ -8,6 +8,8 @@ use crate::report::{Invariant, Report};
 pub enum Plant {
     /// The proxy turns one bit of a body of the right length.
     WrongByte,
+    /// The proxy answers with what an object was when it was first asked for.
+    Stale,
     /// The client overlooks a part.
     LostPart,
     /// The client takes the end of a batch that broke, or that it left, for a clean one.
@@ -35,22 +37,23 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// Which invariant it violates.
-    fn violates(self) -> Invariant {
+    /// Which invariant it violates, and a word of what is said of it.
+    fn violates(self) -> (Invariant, &'static str) {
         match self {
-            Self::WrongByte => Invariant::Bytes,
-            Self::LostPart => Invariant::Count,
-            Self::LooksWhole => Invariant::Whole,
-            Self::Unexplained => Invariant::Explained,
-            Self::Leak => Invariant::Gauges,
-            Self::Memory => Invariant::Memory,
-            Self::Descriptors => Invariant::Flat,
-            Self::Deadline => Invariant::Deadline,
-            Self::DoubleWrite => Invariant::Once,
-            Self::LostWrite => Invariant::Kept,
-            Self::Unsaid => Invariant::Unknown,
-            Self::Address => Invariant::Secrets,
-            Self::Kill => Invariant::Process,
+            Self::WrongByte => (Invariant::Bytes, "wrong bytes"),
+            Self::Stale => (Invariant::Bytes, "was not there while"),
+            Self::LostPart => (Invariant::Count, "have no part"),
+            Self::LooksWhole => (Invariant::Whole, "ends cleanly"),
+            Self::Unexplained => (Invariant::Explained, "403"),
+            Self::Leak => (Invariant::Gauges, "planted"),
+            Self::Memory => (Invariant::Memory, "the most"),
+            Self::Descriptors => (Invariant::Flat, "descriptors"),
+            Self::Deadline => (Invariant::Deadline, "batch"),
+            Self::DoubleWrite => (Invariant::Once, "2 times"),
+            Self::LostWrite => (Invariant::Kept, "was accepted and is not there"),
+            Self::Unsaid => (Invariant::Unknown, "its answer was lost"),
+            Self::Address => (Invariant::Secrets, "stands in an answer"),
+            Self::Kill => (Invariant::Process, "did not end as told"),
         }
     }
 }
@@ -58,6 +61,7 @@ impl Plant {
 /// All of them, with their names.
 pub const ALL: &[(&str, Plant)] = &[
     ("wrong-byte", Plant::WrongByte),
+    ("stale", Plant::Stale),
     ("lost-part", Plant::LostPart),
     ("looks-whole", Plant::LooksWhole),
     ("unexplained", Plant::Unexplained),
@@ -102,7 +106,7 @@ impl Plants {
 
     /// Those that were not found as violations of what they violate.
     pub fn missed(&self, report: &Report) -> Vec<Plant> {
-        self.0.iter().copied().filter(|plant| !report.is_violated(plant.violates())).collect()
+        self.0.iter().copied().filter(|plant| !report.has(plant.violates())).collect()
     }
 
     /// Whether anything is.

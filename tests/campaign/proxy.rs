@@ -68,6 +68,8 @@ pub struct Proxy {
     past: Mutex<Vec<Past>>,
     /// When an outage ended of which nobody has seen the end.
     unrecovered: Mutex<Option<Instant>>,
+    /// The first answers for objects that change, where stale ones are planted.
+    firsts: Mutex<HashMap<String, (Head, Vec<u8>)>>,
 }
 
 /// How a connection is to end.
@@ -92,6 +94,7 @@ impl Proxy {
             counts: Mutex::default(),
             past: Mutex::default(),
             unrecovered: Mutex::default(),
+            firsts: Mutex::default(),
         })
     }
 
@@ -148,6 +151,10 @@ impl Proxy {
             Some(Calamity::Unavailables) if in_burst(self.seed, asked) => Some(Fault::Unavailable),
             _ => decide(self.seed, asked),
         }
+    }
+
+    fn changes(&self, path: &str) -> bool {
+        self.world.by_path(path).is_some_and(|object| self.world.is_changing(object.index))
     }
 
     fn note(&self, id: u128, path: &str, fault: Fault) {
@@ -228,6 +235,12 @@ impl Proxy {
         {
             let middle = octets.len() / 2;
             octets[middle] ^= 1;
+        }
+        if self.plants.has(Plant::Stale) && answer.word(1) == "200" && method == "GET" && self.changes(&path) {
+            let first = locked(&self.firsts).entry(path.clone()).or_insert_with(|| (answer.clone(), octets.clone())).clone();
+            if self.plants.strikes(Plant::Stale, asked) {
+                (answer, octets) = first;
+            }
         }
         if self.plants.strikes(Plant::Address, asked) {
             answer.set("x-amz-meta-where", self.origin.to_string());

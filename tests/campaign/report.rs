@@ -58,9 +58,14 @@ pub const INVARIANTS: &[(Invariant, &str)] = &[
 /// Violations that are shown one by one.
 const SHOWN_MAX: u64 = 100;
 
+/// Violations of one invariant that are kept in their words.
+const TEXTS_MAX: u64 = 1000;
+
 #[derive(Debug, Default)]
 struct Found {
     violations: BTreeMap<Invariant, u64>,
+    /// What was said of the first of them.
+    texts: Vec<(Invariant, String)>,
     counts: BTreeMap<String, u64>,
     /// The most of its time that a request took, by kind: the share and what it was.
     closest: BTreeMap<&'static str, (f64, String)>,
@@ -82,7 +87,11 @@ impl Report {
     pub fn violate(&self, invariant: Invariant, id: u128, what: impl AsRef<str>) {
         let count = {
             let mut found = self.found();
-            *found.violations.entry(invariant).or_default() += 1;
+            let nth = found.violations.entry(invariant).or_default();
+            *nth += 1;
+            if *nth <= TEXTS_MAX {
+                found.texts.push((invariant, what.as_ref().to_owned()));
+            }
             found.violations.values().sum::<u64>()
         };
         if count <= SHOWN_MAX {
@@ -110,9 +119,9 @@ impl Report {
         self.found().violations.values().sum()
     }
 
-    /// Whether this one was violated.
-    pub fn is_violated(&self, invariant: Invariant) -> bool {
-        self.found().violations.contains_key(&invariant)
+    /// Whether an invariant was violated in these words.
+    pub fn has(&self, (invariant, word): (Invariant, &str)) -> bool {
+        self.found().texts.iter().any(|(of, text)| *of == invariant && text.contains(word))
     }
 
     /// A request of this kind took so long of what it may.
@@ -188,7 +197,9 @@ mod tests {
         report.violate(Invariant::Bytes, 0, "planted by a test");
         report.violate(Invariant::Bytes, 3 << 64 | 7 << 8 | 1, "planted by a test");
         assert_eq!(report.verdict(), (INVARIANTS.len() - 1, 1));
-        assert!(report.is_violated(Invariant::Bytes) && report.violations() == 2);
+        assert!(
+            report.has((Invariant::Bytes, "planted")) && !report.has((Invariant::Count, "planted")) && report.violations() == 2
+        );
         assert!(report.table().contains("VIOLATED 2 times"));
         assert_eq!(name(3 << 64 | 7 << 8 | 1), "3:7.1");
     }

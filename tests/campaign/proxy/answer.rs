@@ -56,7 +56,7 @@ impl Proxy {
             head.remove("transfer-encoding");
             head.set("content-length", body.len().to_string());
         }
-        let changes = self.world.by_path(asked.path).is_some_and(|object| self.world.is_changing(object.index));
+        let changes = self.changes(asked.path);
         let Some(fault) = fault.map(|fault| fit(fault, asked.method, &head, body.len(), changes)) else {
             return whole(client, &head, &body).await;
         };
