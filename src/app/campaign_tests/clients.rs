@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::world::{Batch, Condition, Job, What, World, Write};
 use crate::auth::{Authenticated, Identity, Payload, Policy};
@@ -27,6 +27,9 @@ use crate::stall::StallWatch;
 
 /// Longer than anything may take.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Whatever has not ended so long after the last was asked hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(2 * 3600);
 
 /// Bytes of an upload that come at a time.
 const FRAME_BYTES: usize = 512;
@@ -100,7 +103,8 @@ impl Gateway {
         Self { rig, passthrough, identity, stalls: tokio::spawn(stalls.run()) }
     }
 
-    /// All jobs, each at its time after now; what became of them, in the order in which they ended.
+    /// All jobs, each at its time after now; what became of them, in the order in which they ended. Those that hang are not
+    /// among them.
     pub async fn run(self: &Arc<Self>, jobs: &[Job]) -> Vec<Outcome> {
         let begun = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
@@ -112,7 +116,8 @@ impl Gateway {
             });
         }
         let mut outcomes = Vec::with_capacity(jobs.len());
-        while let Some(outcome) = tasks.join_next().await {
+        let last = begun + jobs.iter().map(|job| job.at).max().unwrap_or_default() + HANGS_AFTER;
+        while let Ok(Some(outcome)) = timeout_at(last, tasks.join_next()).await {
             outcomes.push(outcome.expect("no panic"));
         }
         outcomes

@@ -30,7 +30,7 @@ const MIB: usize = 1 << 20;
 /// How long an outage is remembered without anything that shows it.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
 
-/// What a client may not be told about a write of which nobody knows.
+/// What a client is told of a write of which nobody knows.
 const UNKNOWN: &str = "the outcome is unknown";
 
 /// See the module.
@@ -62,9 +62,18 @@ impl<'a> Judge<'a> {
         let judged = outcomes.iter().filter_map(|outcome| {
             let wrong = self.outcome(outcome).err()?;
             let at = outcome.started.duration_since(self.begun);
-            Some(format!("job {} at {at:?}: {wrong}\n  of {:?}\n  met {:?}", outcome.job.number, outcome.job.what, self.met(outcome)))
+            Some(format!(
+                "job {} at {at:?}: {wrong}\n  of {:?}\n  met {:?}",
+                outcome.job.number,
+                outcome.job.what,
+                self.met(outcome)
+            ))
         });
         let mut violations: Vec<_> = judged.collect();
+        let hung = self.world.jobs.len() - outcomes.len();
+        if hung > 0 {
+            violations.push(format!("{hung} requests hang"));
+        }
         violations.extend(self.gateway.rig.store.wrong());
         violations.extend(self.gateway.rig.settled().await.err());
         let (peak, max) = (self.gateway.rig.store.watched_peak(), self.gateway.rig.shared.max());
@@ -179,11 +188,18 @@ impl<'a> Judge<'a> {
         self.met.get(&outcome.job.number).into_iter().flatten().filter(move |met| met.asker.1 == key)
     }
 
-    /// Whether what the key's own attempts met, or an outage of the whole store, ends in such an error.
+    /// Whether what the key's own attempts met, or an outage of the whole store, ends in such an error. What may be better when
+    /// it is tried again is an end only once the deadline has passed.
     fn explains(&self, outcome: &Outcome, key: &str, status: u16, code: &str) -> bool {
+        let trouble = self.is_trouble(outcome);
+        // The deadline passed; and the store could not be reached, if it is that which is told.
+        let late = status == 504 || (status == 503 && code == "ServiceUnavailable");
+        let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
+        let says = |named: &str| code == named || code == code_of_status(status);
         let own = self.met_by(outcome, key).any(|met| match met.act {
-            Act::Status(said, named) if said == status && (code == named || code == code_of_status(status)) => true,
-            Act::Status(500 | 502 | 503 | 504 | 429, _) => status == 504,
+            Act::Status(said @ (500 | 502 | 503 | 504), named) => tried && (late || said == status && says(named)),
+            Act::Status(429, _) => tried && late,
+            Act::Status(said, named) => said == status && says(named),
             Act::Garbled
             | Act::Longer(_)
             | Act::Everything
@@ -193,11 +209,11 @@ impl<'a> Judge<'a> {
             | Act::NotModified
             | Act::NoLength => status == 502,
             // Without a length it is held whole or not at all.
-            Act::NoLengthCut(_) => status == 502 || status == 504,
-            Act::Healthy | Act::Status(..) => met.changes && status == 504,
-            _ => status == 504,
+            Act::NoLengthCut(_) => status == 502 || (tried && late),
+            Act::Healthy => met.changes && tried && late,
+            _ => tried && late,
         });
-        own || (status == 504 && code == "GatewayTimeout" && self.is_trouble(outcome))
+        own || (trouble && late)
     }
 
     fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
@@ -299,9 +315,8 @@ impl<'a> Judge<'a> {
     /// Whether the store went down while the request was under way.
     fn resets(&self, outcome: &Outcome, key: &str) -> bool {
         let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
-        let holds = |w: &FaultWindow| {
-            matches!(w.fault, Fault::Down) && key.starts_with(&w.prefix) && w.from <= until && from <= w.from
-        };
+        let holds =
+            |w: &FaultWindow| matches!(w.fault, Fault::Down) && key.starts_with(&w.prefix) && w.from <= until && from <= w.from;
         self.world.windows.iter().any(holds)
     }
 

@@ -5,8 +5,10 @@
 
 mod clients;
 mod judge;
+mod scenarios;
 mod world;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +17,16 @@ use rand::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::batch::tests::simulate;
+use crate::batch::tests::{Ended, simulate};
 use clients::{Gateway, Got, Outcome};
 use judge::{Judge, traced};
-use world::World;
+use world::{What, World};
 
 /// Runs whose seed is always the same; one more has a fresh one.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 /// Requests of one run, and the simulated time over which they are spread.
-const JOBS: usize = 2500;
+const JOBS: usize = 2000;
 const SPAN: Duration = Duration::from_secs(3600);
 
 /// What a run came to.
@@ -62,19 +64,35 @@ fn trace(gateway: &Gateway, outcomes: &[Outcome], begun: Instant) -> String {
     format!("{:x?}", hash.finalize())
 }
 
+/// How much happened, for whoever reads the report.
 fn figures(gateway: &Gateway, outcomes: &[Outcome]) -> String {
-    let of = |like: fn(&Got) -> bool| outcomes.iter().filter(|outcome| like(&outcome.got)).count();
-    let met = gateway.rig.store.met();
-    let faulty = met.iter().filter(|met| met.act != crate::batch::tests::store::Act::Healthy || met.changes).count();
-    format!(
-        "{} batches, {} plain answers, {} of our own errors, {} left; {} attempts, {faulty} of them faulty; {} writes carried out",
-        of(|got| matches!(got, Got::Batch(_))),
-        of(|got| matches!(got, Got::Plain(_))),
-        of(|got| matches!(got, Got::Failed { .. })),
-        of(|got| matches!(got, Got::Left)),
-        met.len(),
-        gateway.rig.store.carried().len(),
-    )
+    let mut parts = (0, 0, 0);
+    let mut of = BTreeMap::<&str, usize>::new();
+    for outcome in outcomes {
+        *of.entry(match &outcome.got {
+            Got::Batch(answer) => {
+                for part in answer.parts().unwrap_or_default() {
+                    let kind = if part.status < 400 { &mut parts.0 } else { &mut parts.1 };
+                    *kind += 1;
+                }
+                parts.2 += usize::from(answer.ended == Ended::Broken);
+                "batches"
+            }
+            Got::Plain(_) if matches!(outcome.job.what, What::Write(_)) => "writes answered",
+            Got::Plain(_) => "reads answered",
+            Got::Failed { .. } => "errors of our own",
+            Got::Left => "left",
+        })
+        .or_default() += 1;
+    }
+    let mut acts = BTreeMap::<String, usize>::new();
+    for met in gateway.rig.store.met() {
+        let name = format!("{:?}", met.act);
+        *acts.entry(name.split('(').next().unwrap_or_default().to_owned()).or_default() += 1;
+        *acts.entry("Changes".into()).or_default() += usize::from(met.changes);
+    }
+    let (good, bad, broken) = parts;
+    format!("{of:?}; {good} parts delivered, {bad} failed, {broken} messages broken; attempts {acts:?}")
 }
 
 #[expect(clippy::print_stderr, reason = "a seed that nobody sees reproduces nothing")]

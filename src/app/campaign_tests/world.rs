@@ -118,6 +118,7 @@ fn numbers(random: &mut SmallRng) -> Numbers {
         heads_bytes: entry_bytes * random.random_range(8..64) + 32 * 1024,
         concurrency: random.random_range(2..17),
         permits: random.random_range(3..25),
+        permits_min: random.random_range(1..4),
         deadline: Duration::from_secs(random.random_range(8..31)),
         attempt_timeout: Duration::from_millis(random.random_range(1500..5000)),
         response_timeout: Duration::from_millis(random.random_range(10_001..40_000)),
@@ -130,7 +131,9 @@ fn windows(random: &mut SmallRng, span: Duration) -> Vec<FaultWindow> {
     let mut windows = Vec::new();
     let mut from = Duration::from_secs(20);
     while from < span {
-        let length = Duration::from_millis(random.random_range(500..25_000));
+        // Most are shorter than a deadline.
+        let millis = if random.random_bool(0.15) { 25_000..100_000 } else { 500..25_000 };
+        let length = Duration::from_millis(random.random_range(millis));
         let prefix = if random.random_bool(0.4) { ["o/0", "o/1/3", "large", "written"].choose(random).expect("some") } else { "" };
         windows.push(FaultWindow { from, until: from + length, prefix: (*prefix).to_owned(), fault: fault(random) });
         // Now and then one trouble overlaps another.

@@ -63,6 +63,8 @@ pub(crate) struct Numbers {
     pub heads_bytes: u64,
     pub concurrency: usize,
     pub permits: usize,
+    /// However often the store says slow down.
+    pub permits_min: usize,
     pub deadline: Duration,
     pub attempt_timeout: Duration,
     /// Of plain requests.
@@ -79,6 +81,7 @@ impl Default for Numbers {
             heads_bytes: 64 * KIB,
             concurrency: 4,
             permits: 8,
+            permits_min: 1,
             deadline: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(60),
@@ -108,7 +111,7 @@ impl Rig {
     pub fn new(numbers: Numbers, otherwise: Step, seed: u64) -> Self {
         let metrics = Metrics::new();
         let store = SimStore::new(otherwise);
-        let limit = LimitConfig { max: numbers.permits, min: 1, plain_share: 0.25 };
+        let limit = LimitConfig { max: numbers.permits, min: numbers.permits_min, plain_share: 0.25 };
         let backend = Arc::new(Backend {
             name: "sim".into(),
             store: Box::new(store.clone()),
