@@ -14,9 +14,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::auth::{Authenticator, Identity, Policy};
+use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::delayed::Delayed;
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
 use crate::backend::limited::{LimitConfig, Limiter};
+use crate::backend::retry_budget::RetryBudget;
 use crate::backend::s3::S3Store;
 use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
@@ -102,7 +104,9 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let edge = Edge::new(gateway, edge, metrics.clone(), Arc::clone(&stalls), random());
     let notes = notes(settings);
     notes.iter().for_each(|note| tracing::warn!("{note}"));
-    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes };
+    let breakers = settings.backends.iter().filter_map(|config| registry.get(&config.name));
+    let breakers = breakers.map(|backend| Arc::clone(&backend.breaker)).collect();
+    let admin = Admin { metrics, settings: shown, draining: shutdown.leave.clone(), notes, breakers };
     Ok(App {
         secure: tls.is_some(),
         server: Server::new(edge, listener, tls, shutdown.clone()),
@@ -130,10 +134,17 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         latency => Box::new(Delayed { inner: store, latency }),
     };
     let limit = LimitConfig { max: config.concurrency, min: config.concurrency_min, plain_share: tail.plain_share };
+    let breaker = BreakerConfig {
+        failures: tail.breaker_failures as u32,
+        pause: tail.breaker_pause,
+        attempt_timeout: config.attempt_timeout,
+    };
     Ok(Backend {
         name: config.name.clone(),
         store,
         limiter: Limiter::new(limit, numbers.clone()),
+        breaker: Breaker::new(&config.name, breaker, numbers.clone()),
+        retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -17,8 +16,8 @@ use crate::telemetry::BackendMetrics;
 /// The limit halves at most this often: the answers that were under way when it did say nothing new.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
 
-/// An outage that nobody has met for this long may be over: whoever comes next finds out.
-const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
+/// Doublings of the pause are counted up to here; whoever pauses has a maximum in time.
+const PLEAS_MAX: u32 = 16;
 
 /// Who waits: all plain requests share lane 0, each batch has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,18 +63,9 @@ struct State {
     waiting: BTreeMap<Lane, BTreeMap<(u32, u64), oneshot::Sender<Permit>>>,
     ticket: u64,
     progressed_at: Instant,
-    outage: Option<Outage>,
     halved_at: Option<Instant>,
-}
-
-/// A time in which the backend moved nothing and failed whoever asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Outage {
-    /// When it first failed someone.
-    pub since: Instant,
-    /// A read that was given time in spite of it has failed too.
-    pub confirmed: bool,
-    last_failure: Instant,
+    /// Pleas to slow down that the limit could not follow, fewer by each answer that was none.
+    pleas: u32,
 }
 
 /// Leave to wait for the backend; dropping it lets the next one go.
@@ -98,8 +88,8 @@ impl Limiter {
             waiting: BTreeMap::new(),
             ticket: 0,
             progressed_at: Instant::now(),
-            outage: None,
             halved_at: None,
+            pleas: 0,
         };
         Arc::new(Self { config, metrics, state: Mutex::new(state) })
     }
@@ -135,29 +125,7 @@ impl Limiter {
 
     /// The backend moved something for someone. Deadlines of reads that wait for a permit stand still while it does.
     pub fn progress(&self) {
-        self.lock().progress();
-    }
-
-    /// The backend failed someone.
-    pub fn failed(&self) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        let before = state.outage.filter(|outage| outage.goes_on_at(now));
-        state.outage =
-            Some(Outage { last_failure: now, ..before.unwrap_or(Outage { since: now, confirmed: false, last_failure: now }) });
-    }
-
-    /// The outage, if the backend has failed everyone up to now.
-    pub fn outage(&self) -> Option<Outage> {
-        let now = Instant::now();
-        self.lock().outage.filter(|outage| outage.goes_on_at(now))
-    }
-
-    /// A read that was given time in spite of the outage has failed too: it was not a few bad objects.
-    pub fn confirm_outage(&self) {
-        if let Some(outage) = &mut self.lock().outage {
-            outage.confirmed = true;
-        }
+        self.lock().progressed_at = Instant::now();
     }
 
     /// When [`Limiter::progress`] was last told.
@@ -169,6 +137,7 @@ impl Limiter {
     /// may be all that ever comes.
     pub fn answered(self: &Arc<Self>) {
         let mut state = self.lock();
+        state.pleas = state.pleas.saturating_sub(1);
         if state.limit < self.config.max as f64 {
             state.limit = (state.limit + 1.0 / state.limit).min(self.config.max as f64);
             self.metrics.permits_limit.set(state.limit.floor());
@@ -177,28 +146,21 @@ impl Limiter {
         }
     }
 
-    /// Takes note of the status of a plain request's answer. Without its code a 503 is not known to ask for pace.
-    pub fn judge(self: &Arc<Self>, status: StatusCode) {
-        match status.as_u16() {
-            429 => self.slow_down(),
-            500 | 502 | 503 | 504 => self.failed(),
-            _ => {
-                self.answered();
-                self.progress();
-            }
-        }
-    }
-
-    /// The backend said slow down: half as many may wait for it.
-    pub fn slow_down(&self) {
+    /// The backend said slow down: half as many may wait for it. Says how often the pause that a plea costs is to be doubled:
+    /// more and more, once the limit cannot halve any further.
+    pub fn slow_down(&self) -> u32 {
         let mut state = self.lock();
         let now = Instant::now();
-        if state.halved_at.is_some_and(|at| now - at < HALVING_PAUSE) {
-            return;
+        if state.halved_at.is_none_or(|at| now - at >= HALVING_PAUSE) {
+            state.halved_at = Some(now);
+            if state.limit > self.config.min as f64 {
+                state.limit = (state.limit / 2.0).max(self.config.min as f64);
+                self.metrics.permits_limit.set(state.limit.floor());
+            } else {
+                state.pleas = (state.pleas + 1).min(PLEAS_MAX);
+            }
         }
-        state.halved_at = Some(now);
-        state.limit = (state.limit / 2.0).max(self.config.min as f64);
-        self.metrics.permits_limit.set(state.limit.floor());
+        state.pleas
     }
 
     /// Permits taken now.
@@ -258,19 +220,6 @@ impl Limiter {
         state.in_use -= 1;
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
-    }
-}
-
-impl State {
-    fn progress(&mut self) {
-        self.progressed_at = Instant::now();
-        self.outage = None;
-    }
-}
-
-impl Outage {
-    fn goes_on_at(&self, now: Instant) -> bool {
-        now.duration_since(self.last_failure) < OUTAGE_MEMORY
     }
 }
 
@@ -396,5 +345,19 @@ mod tests {
             limiter.answered();
         }
         assert_eq!(limiter.limit(), 16);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pleas_at_the_lowest_limit_make_the_pauses_longer() {
+        let limiter = limiter(4, 2, 0.0);
+        assert_eq!(limiter.slow_down(), 0, "the limit halves");
+        for times in [1, 2, 3] {
+            tokio::time::advance(HALVING_PAUSE).await;
+            assert_eq!((limiter.slow_down(), limiter.limit()), (times, 2));
+            assert_eq!(limiter.slow_down(), times, "answers of one burst say it once");
+        }
+        limiter.answered();
+        limiter.answered();
+        assert_eq!(limiter.slow_down(), 1, "and answers make them shorter");
     }
 }

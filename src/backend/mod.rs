@@ -1,12 +1,15 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
-//! when a read may wait for one; [`retrying`] makes one logical read of many attempts; [`registry`] holds them all by name.
+//! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
+//! many as the [`retry_budget`] allows; [`registry`] holds them all by name.
 //! Nothing here knows batches, clients or identities.
 
+pub mod breaker;
 pub mod delayed;
 pub mod embedded;
 pub mod limited;
 pub mod registry;
+pub mod retry_budget;
 pub mod retrying;
 pub mod s3;
 mod verdict;

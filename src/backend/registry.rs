@@ -1,4 +1,4 @@
-//! The backends by name, each with its limiter, its metrics and its numbers. The one place of dynamic dispatch: behind
+//! The backends by name, each with its limiter, its breaker, its metrics and its numbers. The one place of dynamic dispatch: behind
 //! `store` may be HTTP, memory or a simulation.
 
 use std::collections::HashMap;
@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::Request;
+use http::{Request, StatusCode};
 use rand::rngs::SmallRng;
 
+use super::breaker::{Breaker, Cause, Pass};
 use super::limited::Limiter;
+use super::retry_budget::RetryBudget;
+use super::verdict::{Verdict, refusal};
 use super::{Attempt, Body, Forward, ObjectRead, ReadAsk};
 use crate::telemetry::BackendMetrics;
 
@@ -38,6 +41,10 @@ pub struct Backend {
     pub store: Box<dyn Store>,
     /// Its permits.
     pub limiter: Arc<Limiter>,
+    /// Whether it is asked at all.
+    pub breaker: Arc<Breaker>,
+    /// How many of the requests to it may be retries.
+    pub retries: RetryBudget,
     /// Its numbers.
     pub metrics: BackendMetrics,
     /// A batch's read without a byte for this long is tried again.
@@ -49,6 +56,29 @@ pub struct Backend {
 }
 
 impl Backend {
+    /// It moved something for someone.
+    pub fn moved(&self) {
+        self.limiter.progress();
+        self.breaker.moved();
+    }
+
+    /// Takes note of the answer to a plain request, which was sent with `pass`. `code` is the S3 code of its body; without
+    /// it a 503 is not known to ask for pace.
+    pub fn judge(&self, pass: Pass, status: StatusCode, code: Option<&str>) {
+        match refusal(status, code) {
+            Verdict::Pacing => {
+                self.limiter.slow_down();
+                pass.paced();
+            }
+            Verdict::Failing => pass.failed(Cause::Status(status), false),
+            _ => {
+                self.limiter.answered();
+                pass.answered();
+                self.moved();
+            }
+        }
+    }
+
     /// The backend's own randomness.
     pub fn random(&self) -> MutexGuard<'_, SmallRng> {
         self.random.lock().expect("drawing a number does not panic")

@@ -1,13 +1,15 @@
 //! One logical read made of as many attempts as its deadline allows. [`Read::open`] brings the head of a good answer,
 //! [`Read::next`] its bytes; where an attempt breaks, the read goes on from its offset, pinned to the object that it began
-//! with. It sits above [`super::limited`], whose permit it takes for each attempt and gives back between them, and beneath
-//! whoever holds the bytes.
+//! with. It sits above [`super::breaker`], [`super::retry_budget`] and [`super::limited`], whose leave it takes for each attempt
+//! and gives back between them, and beneath whoever holds the bytes.
 //!
 //! Invariants: the bytes that leave are a prefix of one object's, or the read fails; the clock of the deadline runs during
-//! attempts and back-off, and while a permit is awaited only as long as the backend moves nothing for anyone.
+//! attempts, back-off and pauses, while the breaker is open, and while a permit is awaited only as long as the backend moves
+//! nothing for anyone; a plea to slow down is no failure and costs no retry.
 
 mod attempt;
 mod clock;
+mod turn;
 
 pub use clock::{Clock, Ran};
 
@@ -18,9 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use rand::Rng;
 use tokio::time::Instant;
 
+use super::breaker::Cause;
 use super::limited::{Lane, Permit};
 use super::registry::Backend;
 use super::verdict::{Pin, Verdict};
@@ -79,6 +81,8 @@ pub enum Failure {
     NoCredentials,
     /// The deadline passed without any answer.
     DeadlinePassed,
+    /// The deadline passed while the store could not be reached, or its breaker was open.
+    Unavailable,
     /// The object is not what the read began with, or nothing pins it: the read cannot go on, but may begin anew.
     Unpinned,
 }
@@ -93,7 +97,16 @@ pub struct Read {
     stats: Arc<ReadStats>,
     asked_at: Instant,
     clock: Clock,
+    /// The first attempt was sent.
+    begun: bool,
+    /// Failures in a row.
     failures: u32,
+    /// How the backend failed it last.
+    cause: Option<Cause>,
+    /// The next attempt is a retry of a failed one, which the budget of retries has not yet paid for.
+    owes_retry: bool,
+    /// How often in a row the budget refused to.
+    refusals: u32,
     last_5xx: Option<Failure>,
     pin: Option<Pin>,
     length: Option<u64>,
@@ -127,7 +140,11 @@ impl Read {
             stats,
             asked_at,
             clock,
+            begun: false,
             failures: 0,
+            cause: None,
+            owes_retry: false,
+            refusals: 0,
             last_5xx: None,
             pin: None,
             length: None,
@@ -143,7 +160,9 @@ impl Read {
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
         (self.pin, self.length, self.done) = (None, None, 0);
-        if self.failures == 0 && !self.clock.charge_outage(&self.backend.limiter, self.asked_at, self.backend.attempt_timeout) {
+        let outage = self.backend.breaker.outage();
+        let chance = self.backend.attempt_timeout + self.backend.breaker.longest_wait();
+        if self.failures == 0 && !self.clock.charge_outage(outage, self.asked_at, chance) {
             return Err(self.out_of_time());
         }
         loop {
@@ -228,7 +247,6 @@ impl Read {
     /// Goes on from the offset after a break or a parking, before more bytes are asked for.
     pub async fn reopen(&mut self) -> Result<(), Failure> {
         let Some(pin) = self.pin.clone() else { return Err(Failure::Unpinned) };
-        self.backend.metrics.retries.inc();
         let ask = pin.resumed(&self.ask, self.done);
         loop {
             match self.attempt(&ask).await {
@@ -272,10 +290,11 @@ impl Read {
             // A body without a length ends here; one that said its length must not.
             Ran::Done(None) if self.length.is_none() => Ok(None),
             Ran::OutOfTime => Err(self.out_of_time()),
-            Ran::Done(_) | Ran::TooLong => {
+            broken @ (Ran::Done(_) | Ran::TooLong) => {
                 tracing::debug!(backend = self.backend.name, offset = self.done, "body broke");
+                let cause = if matches!(broken, Ran::TooLong) { Cause::TimedOut } else { Cause::NoAnswer };
                 self.park();
-                self.back_off().await?;
+                self.back_off(None, cause).await?;
                 Ok(None)
             }
         }
@@ -284,7 +303,7 @@ impl Read {
     fn received(&mut self, bytes: &Bytes) -> Result<(), Failure> {
         let count = bytes.len() as u64;
         self.stats.bytes.fetch_add(count, Ordering::Relaxed);
-        self.backend.limiter.progress();
+        self.backend.moved();
         if self.length.is_some_and(|length| self.done + count > length) {
             return Err(Failure::Lying);
         }
@@ -294,35 +313,7 @@ impl Read {
             self.clock.restart(self.config.deadline);
         }
         self.furthest = self.furthest.max(self.done);
-        self.failures = 0;
+        (self.failures, self.cause) = (0, None);
         Ok(())
-    }
-
-    async fn permit(&mut self) -> Result<Permit, Failure> {
-        match self.clock.wait_for_permit(&self.backend.limiter, self.lane, self.place).await {
-            Some(permit) => Ok(permit),
-            None => Err(self.out_of_time()),
-        }
-    }
-
-    /// Waits a random time that grows with the failures in a row (full jitter), unless the deadline comes first.
-    async fn back_off(&mut self) -> Result<(), Failure> {
-        let ceiling = self.config.backoff_base.saturating_mul(1 << self.failures.min(16)).min(self.config.backoff_max);
-        self.failures += 1;
-        self.backend.limiter.failed();
-        self.backend.metrics.retries.inc();
-        let pause = ceiling.mul_f64(self.backend.random().random::<f64>());
-        match self.clock.run(tokio::time::sleep(pause)).await {
-            Some(()) => Ok(()),
-            None => Err(self.out_of_time()),
-        }
-    }
-
-    fn out_of_time(&mut self) -> Failure {
-        self.park();
-        if self.clock.probes() {
-            self.backend.limiter.confirm_outage();
-        }
-        self.last_5xx.take().unwrap_or(Failure::DeadlinePassed)
     }
 }

@@ -37,11 +37,18 @@ pub fn judge(ask: &ReadAsk, status: StatusCode, headers: &HeaderMap, code: Optio
         206 => partial(ask, headers),
         304 if ask.if_none_match.is_some() => Verdict::NotModified,
         304 => Verdict::Lying("304 to a read without If-None-Match"),
+        400..=599 => refusal(status, code),
+        _ => Verdict::Lying("a status that no GetObject has"),
+    }
+}
+
+/// What an error says, to a read or to any other request: [`Verdict::Pacing`], [`Verdict::Failing`] or [`Verdict::Refused`].
+pub fn refusal(status: StatusCode, code: Option<&str>) -> Verdict {
+    match status.as_u16() {
         429 => Verdict::Pacing,
         503 if code.is_some_and(asks_for_pace) => Verdict::Pacing,
         500 | 502 | 503 | 504 => Verdict::Failing,
-        400..=599 => Verdict::Refused,
-        _ => Verdict::Lying("a status that no GetObject has"),
+        _ => Verdict::Refused,
     }
 }
 

@@ -321,8 +321,8 @@ impl Loop {
         let Done { index, mut fetched, claim } = done;
         match &mut fetched {
             Fetched::Whole { .. } => self.driver.turns.became_whole(index),
-            Fetched::Failed(_) => {
-                self.totals.failed += 1;
+            Fetched::Failed(failed) => {
+                self.totals.count_failed(failed);
                 self.driver.turns.became_whole(index);
             }
             Fetched::Large(large) => {

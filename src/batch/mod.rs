@@ -235,6 +235,19 @@ async fn run(driver: Driver, format: Format, metrics: Metrics, id: RequestId, cu
     metrics.batch_bytes_total.inc_by(totals.bytes);
     metrics.entries_total.with_label_values(&["failed"]).inc_by(totals.failed);
     metrics.entries_total.with_label_values(&["delivered"]).inc_by(totals.delivered);
+    if totals.faults > 0 || ending == Ending::Broken {
+        // A break behind a part's header has no status of its own.
+        let (status, code) = totals.first_fault.clone().unzip();
+        tracing::warn!(
+            request.id = %id,
+            batch.ending = ending.name(),
+            batch.entries = totals.entries,
+            failed = totals.faults,
+            first.status = status.map(|status| status.as_u16()),
+            first.code = code,
+            "batch has entries that a backend failed"
+        );
+    }
     tracing::debug!(
         request.id = %id,
         batch.ending = ending.name(),

@@ -43,6 +43,7 @@ impl FailedEntry {
                 }
             }
             Failure::NoCredentials => Self::ours(Kind::ServiceUnavailable, "The gateway has no credentials for the store."),
+            Failure::Unavailable => Self::ours(Kind::ServiceUnavailable, "The store cannot be reached, or fails all requests."),
             Failure::DeadlinePassed => Self::ours(Kind::GatewayTimeout, "The store did not answer in time."),
             // A read that lost its object is begun anew by whoever still can; who cannot has no right answer to give.
             Failure::Lying | Failure::Unpinned => Self::ours(Kind::BadGateway, "The store's answer was not what was asked for."),
@@ -59,6 +60,10 @@ pub struct Totals {
     pub delivered: u64,
     /// Entries found to have ended 4xx or 5xx, written or not.
     pub failed: u64,
+    /// Those of them that failed by a backend's fault or ours, 5xx; with the status and the code of the first. For the log.
+    pub faults: u64,
+    /// See `faults`.
+    pub first_fault: Option<(StatusCode, String)>,
     /// Entries left out.
     pub omitted: u64,
     /// The entry that stopped the batch, with its status and code.
@@ -98,6 +103,15 @@ struct SummaryError<'a> {
 }
 
 impl Totals {
+    /// Counts an entry that ended 4xx or 5xx.
+    pub fn count_failed(&mut self, failed: &FailedEntry) {
+        self.failed += 1;
+        if failed.status.is_server_error() {
+            self.faults += 1;
+            self.first_fault.get_or_insert_with(|| (failed.status, failed.code.clone().into_owned()));
+        }
+    }
+
     /// The summary's JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let stopped = self.stopped.as_ref();

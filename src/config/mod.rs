@@ -210,11 +210,27 @@ pub struct TailConfig {
     pub backoff_max: Duration,
     /// Share of each backend's permits that batches leave to plain requests, 0.0 to 0.9. Default 0.25.
     pub plain_share: f64,
+    /// How many of the requests to a backend may be retries of failed ones, as a share of the others, 0.0 to 1.0; ten a
+    /// second always may. Default 0.2.
+    pub retry_share: f64,
+    /// Failures of a backend in a row, over a second at least, after which it is not asked for a while. Default 20.
+    pub breaker_failures: usize,
+    /// Time from one request that tries whether such a backend is back to the next. Default `"1s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub breaker_pause: Duration,
 }
 
 impl Default for TailConfig {
     fn default() -> Self {
-        Self { backoff_base: Duration::from_millis(50), backoff_max: Duration::from_secs(2), plain_share: 0.25 }
+        Self {
+            backoff_base: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(2),
+            plain_share: 0.25,
+            retry_share: 0.2,
+            breaker_failures: 20,
+            breaker_pause: Duration::from_secs(1),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ fn tables_and_lists_of_the_wrong_shape_are_named() {
 #[test]
 fn rules_over_several_keys_are_kept() {
     let text = "[server]\nmemory_bytes_max = \"4MiB\"\nchunk_bytes_max = \"4MiB\"\nregion = \"a/b\"\ndomains = [\"http://x\", \"a.b\", \"A.b\"]\nrequests_max = 0\n\
-                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
+                listen = []\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\nretry_share = 1.5\nbreaker_failures = 0\nbreaker_pause = \"0s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
     let expected = [
         "2 server.memory_bytes_max",
         "4 server.region",
@@ -124,7 +124,10 @@ fn rules_over_several_keys_are_kept() {
         "7 server.listen",
         "9 batch.entry_bytes",
         "12 tail.backoff_base",
-        "14 log.level",
+        "13 tail.retry_share",
+        "14 tail.breaker_failures",
+        "15 tail.breaker_pause",
+        "17 log.level",
     ];
     let result = load_text(text);
     assert_eq!(places(result.clone()), expected);

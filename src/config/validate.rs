@@ -145,6 +145,10 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
     });
     rules
         .check((0.0..=0.9).contains(&t.plain_share), &["tail.plain_share"], || format!("{} is not from 0.0 to 0.9", t.plain_share));
+    rules
+        .check((0.0..=1.0).contains(&t.retry_share), &["tail.retry_share"], || format!("{} is not from 0.0 to 1.0", t.retry_share));
+    rules.count("tail.breaker_failures", t.breaker_failures);
+    rules.wait("tail.breaker_pause", t.breaker_pause);
     rules.check(directives(&settings.log.level).is_ok(), &["log.level"], || {
         directives(&settings.log.level).err().unwrap_or_default()
     });

@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::breaker::Breaker;
 use crate::telemetry::Metrics;
 
 /// Time for the head of a request, and between two.
@@ -28,6 +29,8 @@ pub struct Admin {
     pub settings: String,
     /// What `/readyz` tells of the backends, a line each.
     pub notes: Vec<String>,
+    /// What `/readyz` adds while one of them is open.
+    pub breakers: Vec<Arc<Breaker>>,
     /// Cancelled once this process should get no new requests.
     pub draining: CancellationToken,
 }
@@ -53,7 +56,10 @@ impl Admin {
     }
 
     fn ready(&self) -> String {
-        ["ready"].into_iter().chain(self.notes.iter().map(String::as_str)).map(|line| format!("{line}\n")).collect()
+        // An outage of a backend must not take every replica out: it is a reason, and the status stays 200.
+        let reasons = self.breakers.iter().filter_map(|breaker| breaker.reason());
+        let lines = ["ready".to_owned()].into_iter().chain(self.notes.iter().cloned()).chain(reasons);
+        lines.map(|line| format!("{line}\n")).collect()
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {

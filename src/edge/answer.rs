@@ -31,7 +31,7 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
     let mut response = Response::new(full_body(render(&document)));
     *response.status_mut() = StatusCode::from_u16(error.kind.status()).expect("the table of kinds holds statuses");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    if error.kind == Kind::SlowDown {
+    if matches!(error.kind, Kind::SlowDown | Kind::ServiceUnavailable) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
     }
     response

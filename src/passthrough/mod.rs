@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Verdict, VerifiedBody, permissions, strip_auth_query};
+use crate::backend::breaker::{Cause, Open, Pass};
 use crate::backend::limited::{Lane, Permit};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, full_body, s3};
 use crate::budget::Pool;
@@ -140,6 +141,8 @@ impl Passthrough {
     ) -> Result<Response<Body>> {
         let backend = &route.backend;
         let moved = Moved::default();
+        let pass = backend.breaker.admit().map_err(not_asked)?;
+        backend.retries.deposit();
         let (permit, body) = if http_body::Body::is_end_stream(&body) {
             (Some(self.permit(backend).await?), body)
         } else {
@@ -152,6 +155,7 @@ impl Passthrough {
             });
             (None, Body::new(noted))
         };
+        let pass = pass.renewed().map_err(not_asked)?;
         let mut request = Request::new(body);
         *request.method_mut() = ask.head.method.clone();
         *request.uri_mut() = Uri::from(route.path.clone());
@@ -163,6 +167,7 @@ impl Passthrough {
                 answer = &mut attempt => break answer,
                 () = sleep_until(last + backend.response_timeout) => {
                     if moved.last() == last {
+                        pass.failed(Cause::TimedOut, false);
                         return Err(Error::new(Kind::GatewayTimeout, "the store did not answer in time; the outcome is unknown"));
                     }
                 }
@@ -171,9 +176,19 @@ impl Passthrough {
         if let Some(failure) = verdict.failure() {
             return Err(failure.into());
         }
-        let response = answer.map_err(|error| no_answer(error, &ask.head.method))?;
-        backend.limiter.judge(response.status());
-        Ok(response.map(|body| self.permitted(body, backend, permit)))
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                pass.unanswered(error.kind, false);
+                return Err(no_answer(error, &ask.head.method));
+            }
+        };
+        let response = response.map(|body| self.permitted(body, backend, permit));
+        if matches!(response.status().as_u16(), 400 | 403 | 503) {
+            return read_refusal(response, backend, pass).await;
+        }
+        backend.judge(pass, response.status(), None);
+        Ok(response)
     }
 
     fn permitted(&self, body: Body, backend: &Arc<Backend>, permit: Option<Permit>) -> Body {
@@ -193,9 +208,6 @@ impl Passthrough {
                 "backend redirects; check its endpoint and region"
             );
             return Err(Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed"));
-        }
-        if matches!(status.as_u16(), 400 | 403 | 503) {
-            response = read_refusal(response, &route.backend).await?;
         }
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
@@ -251,7 +263,7 @@ impl Passthrough {
 
 /// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
 /// gateway's, of which a client need not know more. One that asks for pace is heeded.
-async fn read_refusal(response: Response<Body>, backend: &Backend) -> Result<Response<Body>> {
+async fn read_refusal(response: Response<Body>, backend: &Backend, pass: Pass) -> Result<Response<Body>> {
     let (head, mut body) = response.into_parts();
     let mut seen = BytesMut::new();
     let mut ended = false;
@@ -262,15 +274,18 @@ async fn read_refusal(response: Response<Body>, backend: &Backend) -> Result<Res
         }
     }
     let code = s3::error_code(&seen);
+    backend.judge(pass, head.status, code.as_deref());
     if let Some(code) = code.as_deref().filter(|code| s3::is_about_our_signature(code)) {
         tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
         return Err(Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"));
     }
-    if head.status == StatusCode::SERVICE_UNAVAILABLE && code.as_deref().is_some_and(s3::asks_for_pace) {
-        backend.limiter.slow_down();
-    }
     let first = (!seen.is_empty()).then(|| seen.freeze());
     Ok(Response::from_parts(head, upload::resumed(first, body)))
+}
+
+/// The store is failing, and this request was not sent to it.
+fn not_asked(_: Open) -> Error {
+    Error::new(Kind::ServiceUnavailable, "the store is failing, so the gateway does not ask it for now; try again shortly")
 }
 
 fn broken_error(source: BoxError) -> Error {

@@ -73,7 +73,7 @@ impl http_body::Body for Permitted {
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(frame) => {
                 self.waiting = false;
-                self.backend.limiter.progress();
+                self.backend.moved();
                 self.watch.given();
                 Poll::Ready(frame)
             }

@@ -49,6 +49,10 @@ pub struct Metrics {
     attempts_total: IntCounterVec,
     attempt_seconds: HistogramVec,
     retries_total: IntCounterVec,
+    retries_refused_total: IntCounterVec,
+    breaker_open: IntGaugeVec,
+    breaker_opened_total: IntCounterVec,
+    breaker_refused_total: IntCounterVec,
     credentials_expiry: GaugeVec,
     stored_bytes: IntGaugeVec,
     stored_max_bytes: IntGaugeVec,
@@ -82,6 +86,14 @@ pub struct BackendMetrics {
     pub attempt_seconds: Histogram,
     /// Reads tried anew or resumed.
     pub retries: IntCounter,
+    /// Times that a retry had to wait because the budget of retries was spent.
+    pub retries_refused: IntCounter,
+    /// 1 while the breaker is open, else 0.
+    pub breaker_open: IntGauge,
+    /// Times that the breaker opened.
+    pub breaker_opened: IntCounter,
+    /// Plain requests that were refused because it was open.
+    pub breaker_refused: IntCounter,
     /// When the credentials in use end, Unix seconds; 0 if they do not.
     pub credentials_expiry: Gauge,
 }
@@ -127,6 +139,18 @@ impl Metrics {
                 &["backend"],
             ),
             retries_total: counters("batchgate_backend_retries_total", "reads tried anew or resumed", &["backend"]),
+            retries_refused_total: counters(
+                "batchgate_backend_retries_refused_total",
+                "times that a retry had to wait for the budget of retries",
+                &["backend"],
+            ),
+            breaker_open: gauges("batchgate_backend_breaker_open", "1 while the breaker is open", &["backend"]),
+            breaker_opened_total: counters("batchgate_backend_breaker_opened_total", "times that the breaker opened", &["backend"]),
+            breaker_refused_total: counters(
+                "batchgate_backend_breaker_refused_total",
+                "plain requests refused by an open breaker",
+                &["backend"],
+            ),
             credentials_expiry: float_gauges(
                 "batchgate_credentials_expiry_timestamp_seconds",
                 "when a backend's credentials end, 0 if they do not",
@@ -164,6 +188,10 @@ impl Metrics {
             Box::new(m.attempts_total.clone()),
             Box::new(m.attempt_seconds.clone()),
             Box::new(m.retries_total.clone()),
+            Box::new(m.retries_refused_total.clone()),
+            Box::new(m.breaker_open.clone()),
+            Box::new(m.breaker_opened_total.clone()),
+            Box::new(m.breaker_refused_total.clone()),
             Box::new(m.credentials_expiry.clone()),
             Box::new(m.stored_bytes.clone()),
             Box::new(m.stored_max_bytes.clone()),
@@ -187,6 +215,10 @@ impl Metrics {
             attempts_no_answer: attempts("no_answer"),
             attempt_seconds: self.attempt_seconds.with_label_values(&[name]),
             retries: self.retries_total.with_label_values(&[name]),
+            retries_refused: self.retries_refused_total.with_label_values(&[name]),
+            breaker_open: self.breaker_open.with_label_values(&[name]),
+            breaker_opened: self.breaker_opened_total.with_label_values(&[name]),
+            breaker_refused: self.breaker_refused_total.with_label_values(&[name]),
             credentials_expiry: self.credentials_expiry.with_label_values(&[name]),
         }
     }

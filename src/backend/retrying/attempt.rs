@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use http::{HeaderMap, StatusCode};
 
 use super::{Failure, Ran, Read};
+use crate::backend::breaker::Cause;
 use crate::backend::limited::Permit;
 use crate::backend::verdict::{Verdict, judge};
 use crate::backend::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body, s3};
@@ -22,10 +23,10 @@ pub(super) struct Judged {
 }
 
 impl Read {
-    /// One attempt: permit, request, judgement. Nothing means that it failed in a way that may be better now: the back-off
-    /// has been waited for.
+    /// One attempt: its turn, the request, the judgement. Nothing means that it failed in a way that may be better now: the
+    /// back-off has been waited for.
     pub(super) async fn attempt(&mut self, ask: &ReadAsk) -> Result<Option<(Judged, Body, Permit)>, Failure> {
-        let permit = self.permit().await?;
+        let (permit, pass) = self.turn().await?;
         self.stats.requests.fetch_add(1, Ordering::Relaxed);
         let timeout = self.backend.attempt_timeout;
         let backend = Arc::clone(&self.backend);
@@ -34,17 +35,19 @@ impl Read {
             Ran::OutOfTime => return Err(self.out_of_time()),
             Ran::Done(Attempt::Err(error)) if matches!(error.kind, BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge) => {
                 tracing::warn!(backend = backend.name, %error, "answer is not http");
+                pass.unanswered(error.kind, self.failures > 0);
                 return Err(Failure::Lying);
             }
             Ran::Done(Attempt::Err(error)) if error.kind == BackendErrorKind::NoCredentials => return Err(Failure::NoCredentials),
             Ran::Done(Attempt::Err(error)) => {
                 tracing::debug!(backend = backend.name, %error, "attempt failed");
                 drop(permit);
-                return self.back_off().await.map(|()| None);
+                let cause = Cause::of(error.kind).unwrap_or(Cause::NoAnswer);
+                return self.back_off(Some(pass), cause).await.map(|()| None);
             }
             Ran::TooLong => {
                 drop(permit);
-                return self.back_off().await.map(|()| None);
+                return self.back_off(Some(pass), Cause::TimedOut).await.map(|()| None);
             }
         };
         let (head, body) = response.into_parts();
@@ -62,34 +65,41 @@ impl Read {
         match judge(ask, head.status, &head.headers, code.as_deref()) {
             verdict @ (Verdict::Body { .. } | Verdict::NotModified) => {
                 backend.limiter.answered();
+                pass.answered();
                 // A body moves when its bytes do.
                 if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
-                    backend.limiter.progress();
+                    backend.moved();
                 }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
             Verdict::Refused if code.as_deref().is_some_and(s3::is_about_our_signature) => {
                 tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                pass.answered();
                 Err(Failure::Lying)
             }
             Verdict::Refused => {
                 backend.limiter.answered();
-                backend.limiter.progress();
+                pass.answered();
+                backend.moved();
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
                 tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                pass.answered();
                 Err(Failure::Lying)
             }
             verdict => {
-                drop(permit);
+                let status = head.status;
+                if status.is_server_error() {
+                    self.last_5xx = Some(Failure::Answered { status, code, headers: head.headers });
+                }
                 if verdict == Verdict::Pacing {
-                    backend.limiter.slow_down();
+                    pass.paced();
+                    self.cause = None;
+                    return self.keep_pace(permit).await.map(|()| None);
                 }
-                if head.status.is_server_error() {
-                    self.last_5xx = Some(Failure::Answered { status: head.status, code, headers: head.headers });
-                }
-                self.back_off().await.map(|()| None)
+                drop(permit);
+                self.back_off(Some(pass), Cause::Status(status)).await.map(|()| None)
             }
         }
     }

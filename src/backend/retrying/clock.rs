@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::backend::breaker::Outage;
 use crate::backend::limited::{Lane, Limiter, Permit};
 
 /// How capped work ended.
@@ -61,18 +62,25 @@ impl Clock {
     }
 
     /// Charges what has gone of the time since `asked_at` in which the backend failed everyone: who waits behind others in an
-    /// outage has waited as they have. Everyone may have been a few bad objects that held up the rest, so the time for one
-    /// attempt, `attempt`, is left, until a read has failed that had it. Says whether any time is left.
-    pub fn charge_outage(&mut self, limiter: &Limiter, asked_at: Instant, attempt: Duration) -> bool {
-        if let Some(outage) = limiter.outage() {
+    /// outage has waited as they have. Everyone may have been a few bad objects that held up the rest, so the time to try once,
+    /// `chance`, is left, until a read has failed that had it. Says whether any time is left.
+    pub fn charge_outage(&mut self, outage: Option<Outage>, asked_at: Instant, chance: Duration) -> bool {
+        if let Some(outage) = outage {
             let whole = self.left;
             self.spend(outage.since.max(asked_at).elapsed());
-            if self.left < attempt && !outage.confirmed {
-                self.left = whole.min(attempt);
+            if self.left < chance && !outage.confirmed {
+                self.left = whole.min(chance);
                 self.probes = true;
             }
         }
         !self.left.is_zero()
+    }
+
+    /// Somebody else found out, first, that the outage is none: the time to try once, `chance`, is there for this read too.
+    pub fn outage_was_none(&mut self, chance: Duration) {
+        if std::mem::replace(&mut self.probes, false) {
+            self.left = self.left.max(chance);
+        }
     }
 
     /// Whether the time was given to find out if an outage is one.

@@ -29,7 +29,7 @@ fn all_right(rig: &Rig, answer: &Answer, wanted: &[Wanted]) {
 #[tokio::test(start_paused = true)]
 async fn an_outage_costs_a_batch_about_one_deadline() {
     let outages = [
-        (Act::Unreachable, 504, "GatewayTimeout"),
+        (Act::Unreachable, 503, "ServiceUnavailable"),
         (Act::Reset, 504, "GatewayTimeout"),
         (Act::Silent, 504, "GatewayTimeout"),
         (Act::StallAfter(0), 504, "GatewayTimeout"),

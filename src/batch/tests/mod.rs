@@ -12,6 +12,7 @@ pub(crate) mod writes;
 
 mod deadlines;
 mod golden;
+mod outages;
 mod parking;
 mod props;
 mod scenarios;
@@ -33,7 +34,9 @@ use super::encode::Format;
 use super::plan::Plan;
 use super::{Batches, request};
 use crate::auth::{Identity, Policy};
+use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::limited::{LimitConfig, Limiter};
+use crate::backend::retry_budget::RetryBudget;
 use crate::backend::{Backend, Body, ReadAsk};
 use crate::budget::Pool;
 use crate::config::{BatchConfig, TailConfig};
@@ -112,10 +115,13 @@ impl Rig {
         let metrics = Metrics::new();
         let store = SimStore::new(otherwise);
         let limit = LimitConfig { max: numbers.permits, min: numbers.permits_min, plain_share: 0.25 };
+        let breaker = BreakerConfig { failures: 20, pause: Duration::from_secs(1), attempt_timeout: numbers.attempt_timeout };
         let backend = Arc::new(Backend {
             name: "sim".into(),
             store: Box::new(store.clone()),
             limiter: Limiter::new(limit, metrics.backend("sim")),
+            breaker: Breaker::new("sim", breaker, metrics.backend("sim")),
+            retries: RetryBudget::new(0.2, metrics.backend("sim")),
             metrics: metrics.backend("sim"),
             attempt_timeout: numbers.attempt_timeout,
             response_timeout: numbers.response_timeout,

@@ -39,6 +39,7 @@ struct State {
     objects: HashMap<String, Object>,
     scripts: HashMap<String, VecDeque<Step>>,
     otherwise: HashMap<String, Step>,
+    all: Option<Step>,
     waiting: usize,
     waiting_peak: usize,
     reading: usize,
@@ -122,6 +123,22 @@ impl SimStore {
     /// What every attempt on `key` does behind its script.
     pub fn always(&self, key: &str, step: Step) {
         self.lock().otherwise.insert(key.to_owned(), step);
+    }
+
+    /// What every attempt does, whatever scripts say, until told otherwise.
+    pub fn all(&self, step: Option<Step>) {
+        self.lock().all = step;
+    }
+
+    /// Attempts of reads that there were.
+    pub fn asked_count(&self) -> usize {
+        self.lock().asked.len()
+    }
+
+    /// Those of them that came this long after the first, or later.
+    pub fn asked_since(&self, after: Duration) -> usize {
+        let state = self.lock();
+        state.asked.iter().filter(|(at, _)| *at - state.asked[0].0 >= after).count()
     }
 
     /// Reads that wait for the store now, for a head or for bytes.
@@ -224,7 +241,8 @@ impl SimStore {
         let state = &mut *guard;
         state.look();
         let key = asker.1.as_str();
-        let scripted = state.scripts.get_mut(key).and_then(VecDeque::pop_front);
+        let all = state.all;
+        let scripted = all.or_else(|| state.scripts.get_mut(key).and_then(VecDeque::pop_front));
         let step = scripted.or_else(|| state.otherwise.get(key).copied()).unwrap_or_else(|| match &mut state.faults {
             Some(faults) => faults.step(key, self.otherwise),
             None => self.otherwise,

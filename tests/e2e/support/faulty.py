@@ -5,6 +5,7 @@ state is counted for each whole path, so that a fault that happens once is over 
 looked at. Every request is remembered in `seen`.
 """
 
+import contextlib
 import hashlib
 import random
 import re
@@ -249,14 +250,14 @@ FAULTS: dict[str, Fault] = {
 
 
 class FaultyBackend:
-    """The server; `stop` closes it and every connection."""
+    """The server; `stop` closes it and every connection. On a port of one that was stopped it is the same store again."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.seen: list[Seen] = []
         self._attempts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -264,11 +265,18 @@ class FaultyBackend:
         with self._lock:
             return [seen for seen in self.seen if seen.key == key]
 
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.rsplit(":", 1)[1])
+
     def stop(self) -> None:
+        # Closing alone would not wake whoever waits in it.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             for sock in self._open:
-                sock.close()
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:

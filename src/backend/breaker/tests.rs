@@ -1,0 +1,243 @@
+//! Each transition of the breaker, on the paused clock.
+
+use tokio::task::JoinHandle;
+use tokio::time::{advance, timeout};
+
+use super::*;
+use crate::telemetry::Metrics;
+
+const PAUSE: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_millis(1);
+const FAILURES: u32 = 20;
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn breaker() -> Arc<Breaker> {
+    let config = BreakerConfig { failures: FAILURES, pause: PAUSE, attempt_timeout: ATTEMPT_TIMEOUT };
+    Breaker::new("b", config, Metrics::new().backend("b"))
+}
+
+fn failing() -> Cause {
+    Cause::Status(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn pass(breaker: &Arc<Breaker>) -> Pass {
+    breaker.try_enter().expect("closed")
+}
+
+/// `count` failures, spread over `time`, each of another read.
+async fn fail(breaker: &Arc<Breaker>, count: u32, time: Duration) {
+    for at in 0..count {
+        if at > 0 {
+            advance(time / (count - 1)).await;
+        }
+        pass(breaker).failed(failing(), false);
+    }
+}
+
+async fn opened() -> Arc<Breaker> {
+    let breaker = breaker();
+    fail(&breaker, FAILURES, 2 * ROW_MIN).await;
+    assert!(breaker.is_open());
+    breaker
+}
+
+fn waiter(breaker: &Arc<Breaker>) -> JoinHandle<Pass> {
+    let breaker = Arc::clone(breaker);
+    tokio::spawn(async move { breaker.enter().await })
+}
+
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_opens_on_enough_failures_in_a_row_and_says_so() {
+    let breaker = breaker();
+    fail(&breaker, FAILURES - 1, 2 * ROW_MIN).await;
+    assert!(!breaker.is_open() && breaker.reason().is_none());
+    pass(&breaker).failed(failing(), false);
+    assert!(breaker.is_open());
+    assert_eq!((breaker.metrics.breaker_open.get(), breaker.metrics.breaker_opened.get()), (1, 1));
+    advance(Duration::from_secs(3)).await;
+    assert_eq!(breaker.reason().as_deref(), Some("backend b: breaker open for 3 s (answers 500)"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_one_instant_opens_nothing_until_it_has_gone_on_for_a_second() {
+    let breaker = breaker();
+    fail(&breaker, 10 * FAILURES, Duration::ZERO).await;
+    assert!(!breaker.is_open());
+    advance(ROW_MIN - MOMENT).await;
+    pass(&breaker).failed(failing(), true);
+    assert!(!breaker.is_open());
+    advance(MOMENT).await;
+    pass(&breaker).failed(failing(), true);
+    assert!(breaker.is_open(), "they all fail again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_answer_begins_the_row_anew() {
+    let breaker = breaker();
+    let good: [fn(&Arc<Breaker>); 3] = [|b| pass(b).answered(), |b| pass(b).paced(), |b| b.moved()];
+    for good in good.iter().cycle().take(12) {
+        fail(&breaker, FAILURES - 1, 2 * ROW_MIN).await;
+        good(&breaker);
+        assert!(!breaker.is_open());
+    }
+    // Long pauses begin it anew too.
+    for _ in 0..5 * FAILURES {
+        advance(OUTAGE_MEMORY).await;
+        pass(&breaker).failed(failing(), false);
+    }
+    assert!(!breaker.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pleas_alone_open_nothing_and_are_an_outage_all_the_same() {
+    let breaker = breaker();
+    for _ in 0..10 * FAILURES {
+        pass(&breaker).paced();
+        advance(PAUSE / 10).await;
+    }
+    assert!(!breaker.is_open());
+    let outage = breaker.outage().expect("nothing moved");
+    assert!(outage.since.elapsed() >= 2 * ROW_MIN && outage.cause.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tries_of_a_few_bad_objects_open_nothing_unless_there_is_no_connection() {
+    let breaker = breaker();
+    fail(&breaker, FAILURES - 1, ROW_MIN).await;
+    for _ in 0..10 * FAILURES {
+        advance(PAUSE / 10).await;
+        pass(&breaker).failed(Cause::TimedOut, true);
+        breaker.body_failed(Cause::NoAnswer);
+    }
+    assert!(!breaker.is_open());
+    pass(&breaker).failed(Cause::Unreachable, true);
+    assert!(breaker.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_open_plain_requests_are_refused_at_once_but_for_one_that_probes() {
+    let breaker = opened().await;
+    assert_eq!(breaker.admit().expect_err("open"), Open);
+    assert_eq!(breaker.metrics.breaker_refused.get(), 1);
+    advance(PAUSE).await;
+    let probe = breaker.admit().expect("its turn");
+    assert!(probe.is_probe());
+    advance(2 * PAUSE).await;
+    assert!(breaker.admit().is_err(), "one at a time");
+    probe.failed(Cause::TimedOut, false);
+    assert!(breaker.is_open() && breaker.admit().is_err());
+    assert!(breaker.reason().expect("open").ends_with("(does not answer in time)"));
+    advance(PAUSE).await;
+    breaker.admit().expect("its turn").answered();
+    assert!(!breaker.is_open() && breaker.admit().is_ok());
+    assert_eq!(breaker.metrics.breaker_open.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_request_that_probes_and_vanishes_or_hangs_frees_the_place() {
+    let breaker = opened().await;
+    advance(PAUSE).await;
+    drop(breaker.admit().expect("its turn"));
+    let hangs = breaker.admit().expect("the place is free");
+    advance(ATTEMPT_TIMEOUT).await;
+    let next = breaker.admit().expect("it hangs");
+    hangs.failed(Cause::TimedOut, false);
+    assert!(breaker.admit().is_err());
+    next.answered();
+    assert!(!breaker.is_open());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_read_at_a_time_probes_and_who_fails_goes_behind_the_others() {
+    let breaker = opened().await;
+    let since = Instant::now();
+    let waiters: Vec<_> = (0..3).map(|_| waiter(&breaker)).collect();
+    for (at, waiter) in waiters.into_iter().enumerate() {
+        let probe = waiter.await.expect("no panic");
+        assert!(probe.is_probe());
+        assert_eq!(since.elapsed().as_secs(), at as u64 + 1, "a pause from one to the next");
+        assert!(timeout(MOMENT, breaker.enter()).await.is_err());
+        probe.failed(failing(), false);
+    }
+    let again = waiter(&breaker);
+    settle().await;
+    assert!(!again.is_finished());
+    again.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_vanishes_leaves_it_open_and_the_next_goes_at_once() {
+    let breaker = opened().await;
+    let gone = waiter(&breaker);
+    let (first, second) = (waiter(&breaker), waiter(&breaker));
+    settle().await;
+    // The one that watches the time leaves before its turn, the next leaves with its probe.
+    gone.abort();
+    let probe = first.await.expect("no panic");
+    let at = Instant::now();
+    drop(probe);
+    assert!(breaker.is_open());
+    let probe = second.await.expect("no panic");
+    assert!(probe.is_probe() && at.elapsed() < 2 * MOMENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_wait_and_all_go_on_when_it_closes() {
+    let breaker = opened().await;
+    let waiters: Vec<_> = (0..5000).map(|_| waiter(&breaker)).collect();
+    settle().await;
+    advance(PAUSE / 2).await;
+    // An answer to what was sent before it opened is as good as a probe's.
+    pass_of_before(&breaker).answered();
+    let at = Instant::now();
+    for waiter in waiters {
+        assert!(!waiter.await.expect("no panic").is_probe());
+    }
+    assert_eq!(at.elapsed(), Duration::ZERO);
+    assert!(breaker.watch.available_permits() == 1, "nobody watches any more");
+}
+
+fn pass_of_before(breaker: &Arc<Breaker>) -> Pass {
+    breaker.pass(None)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_from_before_is_good_until_it_opens_and_old_bodies_close_nothing() {
+    let breaker = breaker();
+    let (old, other) = (pass(&breaker), pass(&breaker));
+    let old = old.renewed().expect("closed");
+    fail(&breaker, FAILURES, 2 * ROW_MIN).await;
+    assert!(old.renewed().is_err());
+    breaker.moved();
+    assert!(breaker.is_open() && breaker.outage().is_none());
+    other.failed(failing(), false);
+    assert!(breaker.is_open());
+    advance(PAUSE).await;
+    assert!(breaker.enter().await.renewed().is_ok(), "a probe is always good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_remembered_from_its_first_failure_until_something_moves() {
+    let breaker = breaker();
+    let since = Instant::now();
+    pass(&breaker).failed(Cause::Unreachable, false);
+    advance(OUTAGE_MEMORY / 2).await;
+    // A head may be all that ever comes.
+    pass(&breaker).answered();
+    pass(&breaker).failed(failing(), false);
+    let outage = breaker.outage().expect("it goes on");
+    assert_eq!((outage.since, outage.confirmed, outage.cause), (since, false, Some(failing())));
+    breaker.confirm_outage();
+    assert!(breaker.outage().expect("it goes on").confirmed);
+    breaker.moved();
+    assert!(breaker.outage().is_none());
+    pass(&breaker).failed(failing(), false);
+    advance(OUTAGE_MEMORY).await;
+    assert!(breaker.outage().is_none(), "nobody has met it for long");
+}

@@ -1,0 +1,138 @@
+//! Outages in simulated time: what the breaker and the budget of retries make of them, as a batch and its store see it.
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// As many reads at a time as in real life, so that the breaker has something to count.
+fn numbers() -> Numbers {
+    Numbers {
+        concurrency: 64,
+        permits: 64,
+        window_bytes: 256 * KIB,
+        shared_bytes: 1024 * KIB,
+        heads_bytes: 1024 * KIB,
+        ..Numbers::default()
+    }
+}
+
+fn many(count: usize) -> Vec<Wanted> {
+    (0..count).map(|at| Wanted::of(format!("k{at}"))).collect()
+}
+
+fn rig(numbers: Numbers, wanted: &[Wanted], otherwise: Step) -> Rig {
+    let rig = Rig::new(numbers, otherwise, 11);
+    for wanted in wanted {
+        rig.store.put(&wanted.key, Object::of(300));
+    }
+    rig
+}
+
+fn statuses(answer: &Answer) -> Vec<u16> {
+    answer.whole().expect("whole").0.iter().map(|part| part.status).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_store_costs_thousands_of_entries_one_deadline_and_few_requests() {
+    let wanted = many(8000);
+    let rig = rig(numbers(), &wanted, Step::of(Act::Unreachable));
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| *status == 503));
+    assert!(answer.took >= DEADLINE && answer.took <= DEADLINE + 2 * rig.numbers.attempt_timeout, "{:?}", answer.took);
+    assert!(rig.backend.breaker.is_open());
+    // The first attempts of two rounds, a fifth of them again, ten a second until the breaker opens, and a probe a second.
+    let asked = rig.store.asked_count();
+    assert!(asked <= 128 + 26 + 30 + 15, "{asked} requests");
+    assert!(rig.backend.metrics.retries_refused.get() > 0);
+    rig.settled().await.expect("settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_is_shorter_than_the_deadline_costs_no_entry() {
+    for act in [Act::Unreachable, Act::Reset, Act::Status(503, "ServiceUnavailable"), Act::Silent] {
+        let wanted = many(1000);
+        let rig = rig(numbers(), &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+        let response = rig.start(&request(&wanted)).await;
+        let restarts = async {
+            sleep(Duration::from_millis(100)).await;
+            rig.store.all(Some(Step::of(act)));
+            sleep(DEADLINE * 6 / 10).await;
+            assert!(rig.backend.breaker.is_open(), "{act:?}");
+            rig.store.all(None);
+            let back = Instant::now();
+            while rig.backend.breaker.is_open() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            // An attempt that was under way says nothing for as long as attempts may.
+            let longest =
+                Duration::from_millis(1100) + if act == Act::Silent { rig.numbers.attempt_timeout } else { Duration::ZERO };
+            assert!(back.elapsed() <= longest, "{act:?}: closed after {:?}", back.elapsed());
+        };
+        let (answer, ()) = tokio::join!(Client::Eager.take(response, Instant::now()), restarts);
+        assert!(statuses(&answer).iter().all(|status| *status == 200), "{act:?}");
+        assert_eq!(rig.backend.metrics.breaker_open.get(), 0);
+        rig.settled().await.expect("settled");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_always_fail_among_good_ones_never_open_the_breaker() {
+    let wanted = many(400);
+    let rig = rig(numbers(), &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    let acts = [Act::Status(500, "InternalError"), Act::Reset, Act::Silent, Act::StallAfter(0), Act::Cut(0)];
+    let bad = |at: usize| at % 7 == 0;
+    for (at, wanted) in wanted.iter().enumerate().filter(|(at, _)| bad(*at)) {
+        rig.store.always(&wanted.key, Step::of(acts[at % acts.len()]));
+    }
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    for (at, status) in statuses(&answer).into_iter().enumerate() {
+        assert_eq!(status >= 500, bad(at), "{at}: {status}");
+    }
+    assert_eq!(rig.backend.metrics.breaker_opened.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_bad_objects_than_it_takes_to_open_it_cost_the_others_nothing() {
+    // All that are read at first are bad, so that the store looks dead: it is not.
+    let wanted = many(200);
+    let rig = rig(numbers(), &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    for wanted in &wanted[..64] {
+        rig.store.always(&wanted.key, Step::of(Act::Status(500, "InternalError")));
+    }
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(rig.backend.metrics.breaker_opened.get() > 0);
+    let statuses = statuses(&answer);
+    assert!(
+        statuses[..64].iter().all(|status| *status == 500) && statuses[64..].iter().all(|status| *status == 200),
+        "{statuses:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_asks_everyone_for_pace_is_not_asked_ever_faster() {
+    let wanted = many(200);
+    let rig = rig(numbers(), &wanted, Step { head_ms: 1, ..Step::of(Act::Status(503, "SlowDown")) });
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
+    assert!(answer.took <= DEADLINE + 2 * rig.numbers.attempt_timeout, "{:?}", answer.took);
+    assert_eq!((rig.backend.limiter.limit(), rig.backend.metrics.breaker_opened.get()), (1, 0));
+    assert_eq!(rig.backend.metrics.retries_refused.get(), 0, "pacing is outside of the budget");
+    // In the last seconds one request at a time waits 100 to 200 ms after each.
+    let late = rig.store.asked_since(answer.took - Duration::from_secs(4));
+    assert!((10..=60).contains(&late), "{late} requests in 4 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_put_off_is_read_in_the_end_and_keeps_its_place() {
+    let wanted = many(100);
+    let rig = rig(Numbers { concurrency: 8, permits: 8, ..numbers() }, &wanted, Step { head_ms: 5, ..Step::of(Act::Healthy) });
+    for wanted in &wanted {
+        rig.store.script(
+            &wanted.key,
+            [Step::of(Act::Status(429, "TooManyRequests")), Step::of(Act::Status(503, "ThrottlingException"))],
+        );
+    }
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| *status == 200));
+    assert_eq!(rig.backend.metrics.retries_refused.get() + rig.backend.metrics.breaker_opened.get(), 0);
+}
