@@ -227,10 +227,19 @@ impl<'a> Judge<'a> {
 
     /// Whether the store as a whole was unwell while the request was under way, or shortly before.
     fn is_trouble(&self, outcome: &Outcome) -> bool {
+        self.is_bad(outcome, |window| window.prefix.is_empty())
+    }
+
+    /// Whether anything was: if nobody asks for anything else, a part of the keys is all that the breaker sees.
+    fn is_unwell(&self, outcome: &Outcome) -> bool {
+        self.is_bad(outcome, |_| true)
+    }
+
+    fn is_bad(&self, outcome: &Outcome, like: impl Fn(&FaultWindow) -> bool) -> bool {
         let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
         let from = from.saturating_sub(OUTAGE_MEMORY);
         let bad = |fault: &Fault| !matches!(fault, Fault::Says(403, _));
-        self.world.windows.iter().any(|w| w.prefix.is_empty() && bad(&w.fault) && w.from <= until && from <= w.until)
+        self.world.windows.iter().any(|w| like(w) && bad(&w.fault) && w.from <= until && from <= w.until)
     }
 
     /// What the key held between two instants, nothing included.
@@ -326,7 +335,8 @@ impl<'a> Judge<'a> {
         let any = |like: fn(&Act) -> bool| acts.iter().any(like);
         let down = self.resets(outcome, self.met(outcome).first().map_or("", |met| met.asker.1.as_str()));
         let right = match kind {
-            Kind::ServiceUnavailable => any(|act| matches!(act, Act::Unreachable)),
+            // Where nothing was sent, the breaker was open.
+            Kind::ServiceUnavailable => any(|act| matches!(act, Act::Unreachable)) || (acts.is_empty() && self.is_unwell(outcome)),
             Kind::BadGateway => down || any(|act| matches!(act, Act::Reset | Act::Garbled | Act::LostAnswer | Act::HalfArrives)),
             Kind::GatewayTimeout => any(|act| matches!(act, Act::Silent | Act::SilentAfterWrite)),
             // No permit came: others held them all that time.

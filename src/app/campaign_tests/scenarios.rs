@@ -94,15 +94,21 @@ async fn another_address_costs_no_entry() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_ten_minutes_costs_a_batch_of_thousands_one_deadline() {
     const COUNT: usize = 8000;
-    for fault in [Fault::Down, Fault::Says(500, "InternalError")] {
+    for fault in [Fault::Down, Fault::Mute, Fault::Says(500, "InternalError")] {
         let rig = rig(COUNT, 5, vec![from_to(fault.clone(), 0, 600)]);
         let answer = rig.run(&summarised(&wanted(COUNT)), Client::Eager).await;
         let (parts, summary) = answer.whole().expect("whole");
         assert_eq!(summary.expect("asked for")["Failed"], COUNT);
         assert!(parts.iter().all(|part| part.status >= 500));
-        // Once the first have failed, one attempt more finds out whether it was only they.
-        let most = DEADLINE + numbers().attempt_timeout + SECOND;
+        // Once the first have failed, a probe or two find out whether it was only they.
+        let most = DEADLINE + 2 * (numbers().attempt_timeout + SECOND);
         assert!(answer.took >= DEADLINE && answer.took <= most, "{fault:?}: {:?}", answer.took);
+        // The first attempts of two rounds, a fifth of them again, ten a second until the breaker opens, and a probe a second.
+        let asked = rig.store.met().len();
+        let rounds = 2 * numbers().concurrency;
+        let opens_after = numbers().attempt_timeout.as_secs() as usize + 2;
+        let (floor, probes) = (10 * opens_after, answer.took.as_secs() as usize + 1);
+        assert!(asked <= rounds + rounds / 5 + floor + probes, "{fault:?}: {asked} attempts");
         rig.settled().await.expect("settled");
     }
 }
@@ -162,6 +168,7 @@ async fn pleas_to_slow_down_cost_no_entry_within_the_deadline() {
         // As many at a time as the minimum allows, each of which takes a tenth of a second.
         let asked = attempts(&rig.store, begun, 5 * SECOND, 20 * SECOND).len();
         assert!(asked > 0 && asked <= 15 * 10 * numbers().permits_min, "{asked} attempts in 15 s");
+        assert_eq!(rig.backend.metrics.breaker_opened.get(), 0, "a plea is no failure");
         rig.settled().await.expect("settled");
     }
 }
