@@ -114,6 +114,28 @@ async fn an_outage_of_ten_minutes_costs_a_batch_of_thousands_one_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_is_not_multiplied_however_many_ask() {
+    const COUNT: usize = 300;
+    let (down, up) = (10, 70);
+    let rig = rig(COUNT, 20, vec![from_to(Fault::Down, down, up)]);
+    // Two batches a second, each of which would ask for as long as its deadline lets it.
+    let jobs: Vec<_> = (0..up * 2).map(|at| Job { at: at * SECOND / 2, number: at, what: What::Batch(batch(COUNT)) }).collect();
+    let begun = Instant::now();
+    let gateway = Arc::new(Gateway::over(rig));
+    let outcomes = gateway.run(&jobs).await;
+    assert_eq!(outcomes.len(), jobs.len());
+    // It takes a second to open; then there is a probe a second, and whoever was under way when it opened asks no more.
+    let first = attempts(&gateway.rig.store, begun, down * SECOND, (down + 2) * SECOND).len();
+    let later = attempts(&gateway.rig.store, begun, (down + 2) * SECOND, up * SECOND).len();
+    // Four batches begin in two seconds; ten seconds of good traffic, and ten retries a second, have paid for retries.
+    let reads = 4 * numbers().concurrency;
+    let paid = (10 * 2 * COUNT + reads) / 5 + 10 * 10;
+    assert!(first <= reads + paid, "{first} attempts until it was open");
+    assert!(later <= (up - down) as usize, "{later} attempts while it was open");
+    gateway.rig.settled().await.expect("settled");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_outage_all_is_as_before_within_seconds() {
     const COUNT: usize = 100;
     let (down, up, end) = (10, 45, 65);
