@@ -328,4 +328,6 @@ impl Running {
 }
 
 #[cfg(test)]
+mod campaign_tests;
+#[cfg(test)]
 mod fairness_tests;

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::objects::{Object, healthy};
 use super::reader::Part;
-use super::{Rig, Wanted};
+use super::{Rig, Value, Wanted};
 use crate::backend::ReadAsk;
 
 /// Headers that the contract leaves out of parts.
@@ -105,4 +105,57 @@ pub(crate) fn right_or_error(rig: &Rig, part: &Part, wanted: &Wanted) -> Result<
         lone.1.insert("content-range", said.parse().expect("visible"));
     }
     same_as_lone(part, wanted, &lone)
+}
+
+/// What a batch asked for, as far as it decides which parts are owed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub entries: usize,
+    pub completion: bool,
+    pub on_error: &'static str,
+    pub summary: bool,
+}
+
+impl Shape {
+    /// Order, cardinality and the arithmetic of the summary; the answer is whole.
+    pub fn counts(self, parts: &[Part], summary: Option<&Value>) -> Result<(), String> {
+        let entries = self.entries;
+        let indices: Vec<_> = parts.iter().map(Part::index).collect();
+        if !self.completion && !indices.windows(2).all(|w| w[0] < w[1]) {
+            return Err(format!("out of order: {indices:?}"));
+        }
+        if self.on_error == "Continue" && parts.len() != entries {
+            return Err(format!("{} parts of {entries} entries", parts.len()));
+        }
+        if summary.is_some() != (self.summary || self.on_error != "Continue") {
+            return Err(format!("the summary is {summary:?}"));
+        }
+        let failed = parts.iter().filter(|part| part.status >= 400).count();
+        match self.on_error {
+            "Omit" if failed > 0 => return Err("a failed entry was not omitted".into()),
+            "Stop" if parts.iter().rev().skip(1).any(|part| part.status >= 400) => {
+                return Err("something after the failed one".into());
+            }
+            "Stop" if failed == 0 && parts.len() != entries => return Err("stopped without a failure".into()),
+            "Stop" if !self.completion && parts.iter().enumerate().any(|(at, part)| part.index() != at) => {
+                return Err(format!("a gap: {indices:?}"));
+            }
+            _ => {}
+        }
+        let Some(summary) = summary else { return Ok(()) };
+        let number = |name: &str| summary[name].as_u64().unwrap_or(u64::MAX);
+        let bytes: usize = parts.iter().map(|part| part.body.len()).sum();
+        let omitted = if self.on_error == "Omit" { entries - parts.len() } else { 0 };
+        let stopped = parts.last().filter(|last| self.on_error == "Stop" && last.status >= 400);
+        let right = number("Entries") == entries as u64
+            && number("Delivered") == parts.len() as u64
+            && number("Bytes") == bytes as u64
+            && number("Omitted") == omitted as u64
+            && number("Failed") >= (failed + omitted) as u64
+            && (self.on_error == "Stop" || number("Failed") == (failed + omitted) as u64)
+            && summary["StoppedAt"].as_u64() == stopped.map(|last| last.index() as u64)
+            && summary["Error"]["Status"].as_u64() == stopped.map(|last| u64::from(last.status))
+            && summary["Error"]["Code"].as_str().map(str::to_owned) == stopped.and_then(|last| last.error("Code"));
+        if right { Ok(()) } else { Err(format!("{summary} does not add up: {indices:?}, {failed} failed, {bytes} bytes")) }
+    }
 }

@@ -1,11 +1,14 @@
 //! BatchGet under a simulated clock: a [`Rig`] runs batches over a [`store`] in memory, a [`Client`] takes the answer as
 //! clients do, and [`reader`] or [`untar`] reads it strictly. No network, no real time: an outage of a minute takes no time to test.
 
+pub(crate) mod faults;
 pub(crate) mod judge;
 pub(crate) mod objects;
 pub(crate) mod reader;
+mod sim_body;
 pub(crate) mod store;
 pub(crate) mod untar;
+pub(crate) mod writes;
 
 mod deadlines;
 mod golden;
@@ -19,7 +22,7 @@ mod tar;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -67,8 +70,13 @@ pub(crate) struct Numbers {
     pub heads_bytes: u64,
     pub concurrency: usize,
     pub permits: usize,
+    /// However often the store says slow down.
+    pub permits_min: usize,
     pub deadline: Duration,
     pub attempt_timeout: Duration,
+    /// Of plain requests.
+    pub response_timeout: Duration,
+    pub backoff_max: Duration,
 }
 
 impl Default for Numbers {
@@ -80,8 +88,11 @@ impl Default for Numbers {
             heads_bytes: 64 * KIB,
             concurrency: 4,
             permits: 8,
+            permits_min: 1,
             deadline: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(60),
+            backoff_max: Duration::from_millis(200),
         }
     }
 }
@@ -109,7 +120,7 @@ impl Rig {
     pub fn new(numbers: Numbers, otherwise: Step, seed: u64) -> Self {
         let metrics = Metrics::new();
         let store = SimStore::new(otherwise);
-        let limit = LimitConfig { max: numbers.permits, min: 1, plain_share: 0.25 };
+        let limit = LimitConfig { max: numbers.permits, min: numbers.permits_min, plain_share: 0.25 };
         let breaker = BreakerConfig { failures: 20, pause: Duration::from_secs(1), attempt_timeout: numbers.attempt_timeout };
         let backend = Arc::new(Backend {
             name: "sim".into(),
@@ -119,7 +130,7 @@ impl Rig {
             retries: RetryBudget::new(0.2, metrics.backend("sim")),
             metrics: metrics.backend("sim"),
             attempt_timeout: numbers.attempt_timeout,
-            response_timeout: Duration::from_secs(60),
+            response_timeout: numbers.response_timeout,
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
         });
         let mut routes = Routes::default();
@@ -139,7 +150,7 @@ impl Rig {
             entry_deadline: numbers.deadline,
             ..BatchConfig::default()
         };
-        let tail = TailConfig { backoff_max: Duration::from_millis(200), ..TailConfig::default() };
+        let tail = TailConfig { backoff_max: numbers.backoff_max, ..TailConfig::default() };
         let random = SmallRng::seed_from_u64(seed);
         let batches = Batches::new(config, &tail, Arc::clone(&routes), Arc::clone(&admission), metrics.clone(), random);
         let policy = r#"{"Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
@@ -168,6 +179,11 @@ impl Rig {
     }
 
     pub async fn try_start(&self, request: &Value) -> crate::error::Result<Response<Body>> {
+        self.try_start_with(request, HeaderMap::new()).await
+    }
+
+    /// With headers that go along with each read.
+    pub async fn try_start_with(&self, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
         let mut admitted = self.admission.admit(body.len() as u64).await?;
         let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
@@ -177,7 +193,7 @@ impl Rig {
             bucket: "b".into(),
             identity: Arc::clone(&self.identity),
             routes: Arc::clone(&self.routes),
-            headers: Arc::default(),
+            headers: Arc::new(headers),
         };
         Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c)))
     }
@@ -302,7 +318,7 @@ impl Answer {
     /// Nothing of the store's own world is in the answer.
     pub fn keeps_secrets(&self) -> Result<(), String> {
         for secret in [SECRET, "10.0.0.1", AT_STORE] {
-            if self.octets.windows(secret.len()).any(|w| w == secret.as_bytes()) {
+            if memchr::memmem::find(&self.octets, secret.as_bytes()).is_some() {
                 return Err(format!("{secret:?} is in the answer"));
             }
         }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 
+use super::judge::Shape;
 use super::scenes::{Scene, any_act, is_nowhere, key, numbers, retryable, scene, scripts};
 use super::*;
 
@@ -13,50 +14,13 @@ fn fail(why: String) -> TestCaseError {
 }
 
 fn index(part: &Part) -> usize {
-    match part.id {
-        PartId::Entry(index) => index,
-        PartId::Summary => unreachable!("summaries are taken out"),
-    }
+    part.index()
 }
 
 /// Order, cardinality and the arithmetic of the summary; the answer is whole.
 fn counts(scene: &Scene, parts: &[Part], summary: Option<&Value>) -> Result<(), String> {
-    let entries = scene.wanted.len();
-    let indices: Vec<_> = parts.iter().map(index).collect();
-    if !scene.completion && !indices.windows(2).all(|w| w[0] < w[1]) {
-        return Err(format!("out of order: {indices:?}"));
-    }
-    if scene.on_error == "Continue" && parts.len() != entries {
-        return Err(format!("{} parts of {entries} entries", parts.len()));
-    }
-    if summary.is_some() != (scene.summary || scene.on_error != "Continue") {
-        return Err(format!("the summary is {summary:?}"));
-    }
-    let failed = parts.iter().filter(|part| part.status >= 400).count();
-    match scene.on_error {
-        "Omit" if failed > 0 => return Err("a failed entry was not omitted".into()),
-        "Stop" if parts.iter().rev().skip(1).any(|part| part.status >= 400) => return Err("something after the failed one".into()),
-        "Stop" if failed == 0 && parts.len() != entries => return Err("stopped without a failure".into()),
-        "Stop" if !scene.completion && parts.iter().enumerate().any(|(at, part)| index(part) != at) => {
-            return Err(format!("a gap: {indices:?}"));
-        }
-        _ => {}
-    }
-    let Some(summary) = summary else { return Ok(()) };
-    let number = |name: &str| summary[name].as_u64().unwrap_or(u64::MAX);
-    let bytes: usize = parts.iter().map(|part| part.body.len()).sum();
-    let omitted = if scene.on_error == "Omit" { entries - parts.len() } else { 0 };
-    let stopped = parts.last().filter(|last| scene.on_error == "Stop" && last.status >= 400);
-    let right = number("Entries") == entries as u64
-        && number("Delivered") == parts.len() as u64
-        && number("Bytes") == bytes as u64
-        && number("Omitted") == omitted as u64
-        && number("Failed") >= (failed + omitted) as u64
-        && (scene.on_error == "Stop" || number("Failed") == (failed + omitted) as u64)
-        && summary["StoppedAt"].as_u64() == stopped.map(|last| index(last) as u64)
-        && summary["Error"]["Status"].as_u64() == stopped.map(|last| u64::from(last.status))
-        && summary["Error"]["Code"].as_str().map(str::to_owned) == stopped.and_then(|last| last.error("Code"));
-    if right { Ok(()) } else { Err(format!("{summary} does not add up: {indices:?}, {failed} failed, {bytes} bytes")) }
+    let Scene { completion, on_error, summary: wants_summary, .. } = *scene;
+    Shape { entries: scene.wanted.len(), completion, on_error, summary: wants_summary }.counts(parts, summary)
 }
 
 /// Every part is the lone read's. Returns which entries are there.

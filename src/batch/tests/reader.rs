@@ -22,6 +22,14 @@ pub struct Part {
 }
 
 impl Part {
+    /// The index of its entry; summaries are taken out before.
+    pub fn index(&self) -> usize {
+        match self.id {
+            PartId::Entry(index) => index,
+            PartId::Summary => unreachable!("summaries are taken out"),
+        }
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(other, _)| other == name)?;
         std::str::from_utf8(value).ok()
@@ -76,7 +84,7 @@ pub fn read(content_type: &str, octets: &[u8]) -> Result<Reading, String> {
 
 /// One part and what is behind it; nothing if it is cut.
 fn read_part(octets: &[u8]) -> Result<Option<(Part, &[u8])>, String> {
-    let Some(end) = octets.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
+    let Some(end) = memchr::memmem::find(octets, b"\r\n\r\n") else { return Ok(None) };
     let (block, after) = (&octets[..end], &octets[end + 4..]);
     let mut headers = Vec::new();
     for line in block.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)) {

@@ -1,76 +1,37 @@
 //! A store in memory on the simulated clock. Each key has a script of misbehaviours for its successive attempts; behind the
-//! script it is healthy and keeps to HTTP. It counts who waits for it.
+//! script stand [`Faults`] in windows of time, and behind these it is healthy and keeps to HTTP. It counts who waits for it, and
+//! remembers what it was asked, what each key held at what time, and every write.
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use http_body::Frame;
-use tokio::time::{Instant, Sleep, sleep};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::backend::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Forward, ObjectRead, ReadAsk};
+use crate::backend::{Attempt, BackendError, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, empty_body};
 use crate::budget::Pool;
 use crate::types::ByteRange;
 
+pub use super::faults::{Act, Fault, FaultWindow, Faults, Step};
 use super::objects::{Object, SECRET, ask, healthy, refusal};
+use super::sim_body::{Ends, SimBody};
 
-/// What an attempt does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    Healthy,
-    Unreachable,
-    Reset,
-    Garbled,
-    /// No head, ever.
-    Silent,
-    /// An error with this status and this code.
-    Status(u16, &'static str),
-    /// The body breaks after so many bytes.
-    Cut(usize),
-    /// The body ends early, without an error.
-    EndEarly(usize),
-    /// The body says nothing more after so many bytes.
-    StallAfter(usize),
-    /// Healthy, but the length is not said.
-    NoLength,
-    /// The length is not said, and the body breaks after so many bytes.
-    NoLengthCut(usize),
-    /// So many bytes more than was said.
-    Longer(usize),
-    /// 200 with everything, whatever was asked.
-    Everything,
-    /// Healthy, but blind to If-Match.
-    Unconditional,
-    /// Another range than was asked for, and it says so.
-    OtherRange,
-    /// Another total than the object has.
-    OtherTotal,
-    /// A range without a Content-Range.
-    NoContentRange,
-    /// 304 though nothing was asked to be compared.
-    NotModified,
-}
+/// Header by which a test knows its own requests at the store.
+pub const JOB: &str = "x-of-job";
 
-/// One attempt: what it does, and how long it takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
+/// Whose attempt it is: the number of the request in [`JOB`], and the key.
+pub type Asker = (Option<u32>, String);
+
+/// One attempt that came.
+#[derive(Clone, Debug)]
+pub struct Met {
+    pub at: Instant,
+    pub asker: Asker,
     pub act: Act,
-    /// The object changes before this attempt.
+    /// The object changed before it.
     pub changes: bool,
-    pub head_ms: u64,
-    pub frame_ms: u64,
-    pub frame_bytes: usize,
-}
-
-impl Step {
-    pub fn of(act: Act) -> Self {
-        Self { act, changes: false, head_ms: 5, frame_ms: 0, frame_bytes: 700 }
-    }
 }
 
 #[derive(Default)]
@@ -81,9 +42,21 @@ struct State {
     all: Option<Step>,
     waiting: usize,
     waiting_peak: usize,
+    reading: usize,
+    reading_peak: usize,
     bodies: usize,
     given_bytes: usize,
     asked: Vec<(Instant, ReadAsk)>,
+    faults: Option<Faults>,
+    met: Vec<Met>,
+    /// The numbers of the writes that were carried out.
+    carried: Vec<Option<u32>>,
+    /// What each key held from when on.
+    history: HashMap<String, Vec<(Instant, Option<Object>)>>,
+    /// How long the store was waited for, by asker.
+    busy: HashMap<Asker, Duration>,
+    /// What no client of HTTP may do to a store, in words.
+    wrong: Vec<String>,
     /// Looked at whenever something happens here.
     watched: Option<Pool>,
     watched_peak: u64,
@@ -93,6 +66,14 @@ impl State {
     fn look(&mut self) {
         let used = self.watched.as_ref().map_or(0, |pool| pool.max() - pool.free());
         self.watched_peak = self.watched_peak.max(used);
+    }
+
+    fn set(&mut self, key: &str, object: Option<Object>) {
+        self.history.entry(key.to_owned()).or_default().push((Instant::now(), object.clone()));
+        match object {
+            Some(object) => self.objects.insert(key.to_owned(), object),
+            None => self.objects.remove(key),
+        };
     }
 }
 
@@ -114,7 +95,12 @@ impl SimStore {
     }
 
     pub fn put(&self, key: &str, object: Object) {
-        self.lock().objects.insert(key.to_owned(), object);
+        self.lock().set(key, Some(object));
+    }
+
+    /// Sets the windows of time in which it is not healthy.
+    pub fn faults(&self, faults: Faults) {
+        self.lock().faults = Some(faults);
     }
 
     pub fn object(&self, key: &str) -> Option<Object> {
@@ -123,8 +109,9 @@ impl SimStore {
 
     /// Other bytes, another tag.
     pub fn change(&self, key: &str) {
-        if let Some(object) = self.lock().objects.get_mut(key) {
-            object.generation += 1;
+        let mut state = self.lock();
+        if let Some(object) = state.objects.get(key).cloned() {
+            state.set(key, Some(Object { generation: object.generation + 1, ..object }));
         }
     }
 
@@ -164,6 +151,11 @@ impl SimStore {
         self.lock().waiting_peak
     }
 
+    /// The most reads, plain ones too, that waited at any time; uploads are none.
+    pub fn reading_peak(&self) -> usize {
+        self.lock().reading_peak
+    }
+
     /// Bodies that somebody holds.
     pub fn bodies(&self) -> usize {
         self.lock().bodies
@@ -194,28 +186,103 @@ impl SimStore {
         healthy(ask, self.object(ask.key.as_str()).as_ref())
     }
 
-    async fn attempt(&self, ask: &ReadAsk) -> Attempt {
-        let key = ask.key.as_str();
-        let step = {
-            let mut state = self.lock();
-            state.look();
-            state.asked.push((Instant::now(), ask.clone()));
-            let scripted = state.all.or_else(|| state.scripts.get_mut(key).and_then(VecDeque::pop_front));
-            scripted.or_else(|| state.otherwise.get(key).copied()).unwrap_or(self.otherwise)
+    /// All attempts that came, in order.
+    pub fn met(&self) -> Vec<Met> {
+        self.lock().met.clone()
+    }
+
+    /// The numbers of all writes that were carried out, in order.
+    pub fn carried(&self) -> Vec<Option<u32>> {
+        self.lock().carried.clone()
+    }
+
+    /// What `key` held, each from its instant on.
+    pub fn history(&self, key: &str) -> Vec<(Instant, Option<Object>)> {
+        self.lock().history.get(key).cloned().unwrap_or_default()
+    }
+
+    /// How long `asker` has waited for the store, all attempts together.
+    pub fn busy(&self, asker: &Asker) -> Duration {
+        self.lock().busy.get(asker).copied().unwrap_or_default()
+    }
+
+    /// What came that no client of HTTP may send.
+    pub fn wrong(&self) -> Vec<String> {
+        self.lock().wrong.clone()
+    }
+
+    pub(super) fn body_begins(&self) {
+        self.lock().bodies += 1;
+    }
+
+    pub(super) fn body_ends(&self) {
+        self.lock().bodies -= 1;
+    }
+
+    pub(super) fn gave(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.look();
+        state.given_bytes += bytes;
+    }
+
+    pub(super) fn carry_out(&self, job: Option<u32>, key: &str, object: Option<Object>) {
+        let mut state = self.lock();
+        state.set(key, object);
+        state.carried.push(job);
+    }
+
+    pub(super) fn is_wrong(&self, what: String) {
+        self.lock().wrong.push(what);
+    }
+
+    /// What the next attempt of `asker` does, with `of` of its act. A change is made when the attempt is answered.
+    pub(super) fn next_step(&self, asker: &Asker, is_write: bool, of: impl Fn(Act) -> Act) -> Step {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.look();
+        let key = asker.1.as_str();
+        let all = state.all;
+        let scripted = all.or_else(|| state.scripts.get_mut(key).and_then(VecDeque::pop_front));
+        let step = scripted.or_else(|| state.otherwise.get(key).copied()).unwrap_or_else(|| match &mut state.faults {
+            Some(faults) => faults.step(key, self.otherwise),
+            None => self.otherwise,
+        });
+        let step = Step { act: of(step.act), changes: step.changes && !is_write, ..step };
+        let step = match step.act {
+            Act::Drip(frame_ms) => Step { frame_ms, frame_bytes: 16, ..step },
+            _ => step,
         };
-        let _waiting = Waiting::new(self);
-        sleep(Duration::from_millis(step.head_ms)).await;
-        if step.changes {
-            self.change(key);
-        }
-        let failed = |kind| Err(BackendError { kind, source: SECRET.into() });
-        match step.act {
-            Act::Unreachable => failed(BackendErrorKind::Unreachable),
-            Act::Reset => failed(BackendErrorKind::NoAnswer),
-            Act::Garbled => failed(BackendErrorKind::Garbled),
-            Act::Silent => std::future::pending().await,
-            act => Ok(self.answer(act, step, ask)),
-        }
+        let (act, changes) = (step.act, step.changes);
+        state.met.push(Met { at: Instant::now(), asker: asker.clone(), act, changes });
+        step
+    }
+
+    /// When what `key` has open is reset, if it will be.
+    pub(super) fn next_reset(&self, key: &str) -> Option<Instant> {
+        self.lock().faults.as_ref().and_then(|faults| faults.next_reset(key))
+    }
+
+    async fn attempt(&self, ask: &ReadAsk, of: impl Fn(Act) -> Act) -> Attempt {
+        let key = ask.key.as_str();
+        let asker = (job_of(&ask.headers), key.to_owned());
+        self.lock().asked.push((Instant::now(), ask.clone()));
+        let step = self.next_step(&asker, false, of);
+        let _waiting = Waiting::new(self, &asker, true);
+        let reset = self.next_reset(key);
+        let answer = async {
+            sleep(Duration::from_millis(step.head_ms)).await;
+            if step.changes {
+                self.change(key);
+            }
+            match step.act {
+                Act::Unreachable => failed(BackendErrorKind::Unreachable),
+                Act::Reset => failed(BackendErrorKind::NoAnswer),
+                Act::Garbled => failed(BackendErrorKind::Garbled),
+                Act::Silent => std::future::pending().await,
+                act => Ok(self.answer(act, step, ask)),
+            }
+        };
+        unless_reset(reset, answer).await
     }
 
     fn answer(&self, act: Act, step: Step, ask: &ReadAsk) -> Response<Body> {
@@ -259,7 +326,9 @@ impl SimStore {
                 headers.remove(header::CONTENT_LENGTH);
             }
         }
-        let body = SimBody::new(self.clone(), bytes.into(), step, ending);
+        let key = ask.key.as_str();
+        let asker = (job_of(&ask.headers), key.to_owned());
+        let body = SimBody::new(self.clone(), asker, bytes.into(), step, ending, self.next_reset(key));
         let mut response = Response::new(Body::new(body));
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
         response
@@ -268,7 +337,7 @@ impl SimStore {
 
 impl ObjectRead for SimStore {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
-        Box::pin(self.attempt(ask))
+        Box::pin(self.attempt(ask, Act::of_read))
     }
 }
 
@@ -276,88 +345,69 @@ impl Forward for SimStore {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         let (bucket, key) = path.split_once('/').expect("only objects are asked for");
-        let ask = ask(bucket, key);
-        Box::pin(async move { self.attempt(&ask).await })
+        let header = |name| request.headers().get(name).cloned();
+        let range = header(header::RANGE).map(|range| ByteRange::parse(range.to_str().expect("text")).expect("valid"));
+        let ask = ReadAsk {
+            range,
+            if_match: header(header::IF_MATCH),
+            if_none_match: header(header::IF_NONE_MATCH),
+            headers: Arc::new(request.headers().clone()),
+            ..ask(bucket, key)
+        };
+        Box::pin(async move {
+            match *request.method() {
+                Method::GET => self.attempt(&ask, Act::of_plain_read).await,
+                Method::HEAD => Ok(self.attempt(&ask, Act::of_plain_read).await?.map(|_| empty_body())),
+                _ => self.write(request, &ask).await,
+            }
+        })
+    }
+}
+
+/// The number of the request that this attempt is for.
+pub(super) fn job_of(headers: &HeaderMap) -> Option<u32> {
+    headers.get(JOB).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok())
+}
+
+pub(super) fn failed(kind: BackendErrorKind) -> Attempt {
+    Err(BackendError { kind, source: SECRET.into() })
+}
+
+/// Runs `work`, which is reset when the store goes down at `reset`.
+pub(super) async fn unless_reset(reset: Option<Instant>, work: impl Future<Output = Attempt>) -> Attempt {
+    let Some(at) = reset else { return work.await };
+    tokio::select! {
+        biased;
+        () = sleep_until(at) => failed(BackendErrorKind::NoAnswer),
+        answer = work => answer,
     }
 }
 
 /// Somebody waits for the store as long as this lives.
-struct Waiting(SimStore);
+pub(super) struct Waiting {
+    store: SimStore,
+    asker: Asker,
+    is_read: bool,
+    since: Instant,
+}
 
 impl Waiting {
-    fn new(store: &SimStore) -> Self {
+    pub fn new(store: &SimStore, asker: &Asker, is_read: bool) -> Self {
         let mut state = store.lock();
         state.waiting += 1;
         state.waiting_peak = state.waiting_peak.max(state.waiting);
+        state.reading += usize::from(is_read);
+        state.reading_peak = state.reading_peak.max(state.reading);
         drop(state);
-        Self(store.clone())
+        Self { store: store.clone(), asker: asker.clone(), is_read, since: Instant::now() }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Ends {
-    Clean,
-    Broken,
-    Never,
-}
-
-struct SimBody {
-    store: SimStore,
-    rest: Bytes,
-    step: Step,
-    ends: Ends,
-    pause: Option<Pin<Box<Sleep>>>,
-    /// There while a reader waits for the next frame.
-    waiting: Option<Waiting>,
-}
-
-impl SimBody {
-    fn new(store: SimStore, rest: Bytes, step: Step, ends: Ends) -> Self {
-        store.lock().bodies += 1;
-        Self { store, rest, step, ends, pause: None, waiting: None }
-    }
-}
-
-impl Drop for SimBody {
-    fn drop(&mut self) {
-        self.store.lock().bodies -= 1;
-    }
-}
-
-impl http_body::Body for SimBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.waiting.is_none() {
-            self.waiting = Some(Waiting::new(&self.store));
-        }
-        if self.step.frame_ms > 0 {
-            let pause = Duration::from_millis(self.step.frame_ms);
-            ready!(self.pause.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
-            self.pause = None;
-        }
-        if self.rest.is_empty() && matches!(self.ends, Ends::Never) {
-            return Poll::Pending;
-        }
-        self.waiting = None;
-        if self.rest.is_empty() {
-            let broken = matches!(self.ends, Ends::Broken);
-            self.ends = Ends::Clean;
-            return Poll::Ready(broken.then(|| Err(SECRET.into())));
-        }
-        let count = self.step.frame_bytes.clamp(1, self.rest.len());
-        let frame = self.rest.split_to(count);
         let mut state = self.store.lock();
-        state.look();
-        state.given_bytes += count;
-        drop(state);
-        Poll::Ready(Some(Ok(Frame::data(frame))))
+        state.waiting -= 1;
+        state.reading -= usize::from(self.is_read);
+        *state.busy.entry(self.asker.clone()).or_default() += self.since.elapsed();
     }
 }

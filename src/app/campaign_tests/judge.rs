@@ -1,0 +1,392 @@
+//! Holds what clients got against what the store was, did and recorded. What enters is a run that has ended; what leaves is
+//! every invariant of the contract that it broke, in words.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use tokio::time::Instant;
+
+use super::clients::{Gateway, Got, Outcome, Plain, PlainEnd};
+use super::world::{Batch, What, World, Write};
+use crate::backend::ReadAsk;
+use crate::batch::tests::judge::{Shape, is_error, same_as_lone};
+use crate::batch::tests::objects::{Object, SECRET, healthy};
+use crate::batch::tests::reader::Part;
+use crate::batch::tests::store::{Act, Fault, FaultWindow, Met};
+use crate::batch::tests::{Answer, Client, Ended, Wanted};
+use crate::error::{Kind, code_of_status};
+use crate::types::ByteRange;
+
+/// Times that a plain read may be sent.
+const PLAIN_ATTEMPTS_MAX: usize = 1;
+
+/// Pauses between them, all together.
+const PLAIN_BACKOFF_MAX: Duration = Duration::ZERO;
+
+/// Bytes after which an entry has its deadline again.
+const MIB: usize = 1 << 20;
+
+/// How long an outage is remembered without anything that shows it.
+const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
+
+/// What a client is told of a write of which nobody knows.
+const UNKNOWN: &str = "the outcome is unknown";
+
+/// See the module.
+pub(super) struct Judge<'a> {
+    world: &'a World,
+    gateway: &'a Gateway,
+    begun: Instant,
+    /// Attempts by job.
+    met: HashMap<u32, Vec<Met>>,
+    /// How often the write of a job was carried out.
+    carried: HashMap<u32, usize>,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(world: &'a World, gateway: &'a Gateway, begun: Instant) -> Self {
+        let mut met: HashMap<u32, Vec<Met>> = HashMap::new();
+        for one in gateway.rig.store.met() {
+            met.entry(one.asker.0.expect("every request has a number")).or_default().push(one);
+        }
+        let mut carried = HashMap::new();
+        for one in gateway.rig.store.carried() {
+            *carried.entry(one.expect("every request has a number")).or_default() += 1;
+        }
+        Self { world, gateway, begun, met, carried }
+    }
+
+    /// Everything that is wrong with the run.
+    pub async fn violations(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let judged = outcomes.iter().filter_map(|outcome| {
+            let wrong = self.outcome(outcome).err()?;
+            let at = outcome.started.duration_since(self.begun);
+            Some(format!(
+                "job {} at {at:?}: {wrong}\n  of {:?}\n  met {:?}",
+                outcome.job.number,
+                outcome.job.what,
+                self.met(outcome)
+            ))
+        });
+        let mut violations: Vec<_> = judged.collect();
+        let hung = self.world.jobs.len() - outcomes.len();
+        if hung > 0 {
+            violations.push(format!("{hung} requests hang"));
+        }
+        violations.extend(self.gateway.rig.store.wrong());
+        violations.extend(self.gateway.rig.settled().await.err());
+        let (peak, max) = (self.gateway.rig.store.watched_peak(), self.gateway.rig.shared.max());
+        if peak > max {
+            violations.push(format!("{peak} bytes were reserved of {max}"));
+        }
+        let (peak, max) = (self.gateway.rig.store.reading_peak(), self.world.numbers.permits);
+        if peak > max {
+            violations.push(format!("{peak} reads waited for the store with {max} permits"));
+        }
+        violations
+    }
+
+    fn met(&self, outcome: &Outcome) -> &[Met] {
+        self.met.get(&outcome.job.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> Result<(), String> {
+        match (&outcome.job.what, &outcome.got) {
+            (What::Batch(batch), Got::Batch(answer)) => self.batch(outcome, batch, answer),
+            (What::Batch(_), Got::Failed { kind: Kind::SlowDown, heads_free, .. }) => self.refused(*heads_free),
+            (What::Read { key, head, range, client }, got) => {
+                self.plain_in_time(outcome, Duration::ZERO)?;
+                if self.met(outcome).len() > PLAIN_ATTEMPTS_MAX {
+                    return Err("sent again too often".into());
+                }
+                let range = range.as_deref().map(|range| ByteRange::parse(range).expect("valid"));
+                let ask = ReadAsk { range, ..Wanted::of(key).ask() };
+                match got {
+                    Got::Plain(plain) => self.read(outcome, &ask, *head, *client, plain),
+                    Got::Failed { kind, message, .. } => self.failed(outcome, *kind, message),
+                    got => Err(format!("it got {got:?}")),
+                }
+            }
+            (What::Write(write), got) => self.write(outcome, write, got),
+            (_, got) => Err(format!("it got {got:?}")),
+        }
+    }
+
+    /// A batch is refused only if there is no room for its head.
+    fn refused(&self, heads_free: u64) -> Result<(), String> {
+        let numbers = self.world.numbers;
+        // No request of a campaign is longer.
+        let room = numbers.entry_bytes + 8 * 1024;
+        if heads_free < room { Ok(()) } else { Err(format!("refused with {heads_free} bytes free")) }
+    }
+
+    fn batch(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<(), String> {
+        let Batch { completion, on_error, summary, .. } = *batch;
+        let (parts, told) = if answer.ended == Ended::Cleanly { answer.whole()? } else { (answer.parts()?, None) };
+        if answer.ended == Ended::Cleanly {
+            Shape { entries: batch.wanted.len(), completion, on_error, summary }.counts(&parts, told.as_ref())?;
+            if on_error == "Omit" {
+                let there = |at| parts.iter().any(|part| part.index() == at);
+                let missing = (0..batch.wanted.len()).find(|at| !there(*at) && !self.may_fail(outcome, &batch.wanted[*at]));
+                if let Some(at) = missing {
+                    return Err(format!("entry {at} was left out for nothing"));
+                }
+            }
+        }
+        if answer.ended == Ended::Left && !matches!(batch.client, Client::Leave { .. }) {
+            return Err("it left by itself".into());
+        }
+        answer.keeps_secrets()?;
+        for part in &parts {
+            self.part(outcome, part, &batch.wanted[part.index()])?;
+        }
+        let is_faulty = |met: &Met| met.act != Act::Healthy || met.changes;
+        if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
+            return Err("the message broke for nothing".into());
+        }
+        batch.wanted.iter().try_for_each(|wanted| self.in_time(outcome, batch, wanted))
+    }
+
+    /// The bytes of one generation that the object had meanwhile, or an error that says why not.
+    fn part(&self, outcome: &Outcome, part: &Part, wanted: &Wanted) -> Result<(), String> {
+        if wanted.key.starts_with("denied") {
+            is_error(part, wanted)?;
+            let right = part.status == 403 && part.error("Code").as_deref() == Some("AccessDenied");
+            return if right { Ok(()) } else { Err(format!("a denied entry is {}", part.status)) };
+        }
+        // A store that is blind to If-Match is so to lone reads too.
+        let blind = self.met_by(outcome, &wanted.key).any(|met| met.act == Act::Unconditional);
+        let asks = [Some(wanted.ask()), blind.then(|| ReadAsk { if_match: None, ..wanted.ask() })];
+        let versions = self.versions(&wanted.key, outcome.started, outcome.ended);
+        let mut wrong = None;
+        for ask in asks.iter().flatten() {
+            for version in &versions {
+                // Only one generation can be meant; the others would only cost time.
+                let other = |object: &Object| part.status < 400 && part.header("etag") != Some(&object.etag());
+                if version.as_ref().is_some_and(other) {
+                    continue;
+                }
+                match same_as_lone(part, wanted, &healthy(ask, version.as_ref())) {
+                    Ok(()) => return Ok(()),
+                    Err(why) => wrong = Some(why),
+                }
+            }
+        }
+        if part.status < 400 {
+            return Err(wrong.unwrap_or_else(|| format!("{:?} is of no generation that there was meanwhile: {part:?}", part.id)));
+        }
+        is_error(part, wanted)?;
+        let code = part.error("Code").unwrap_or_default();
+        if self.explains(outcome, &wanted.key, part.status, &code) {
+            return Ok(());
+        }
+        Err(format!("{:?} is {} {code} for nothing", part.id, part.status))
+    }
+
+    fn met_by<'b>(&'b self, outcome: &Outcome, key: &'b str) -> impl Iterator<Item = &'b Met> {
+        self.met.get(&outcome.job.number).into_iter().flatten().filter(move |met| met.asker.1 == key)
+    }
+
+    /// Whether what the key's own attempts met, or an outage of the whole store, ends in such an error. What may be better when
+    /// it is tried again is an end only once the deadline has passed.
+    fn explains(&self, outcome: &Outcome, key: &str, status: u16, code: &str) -> bool {
+        let trouble = self.is_trouble(outcome);
+        // The deadline passed; and the store could not be reached, if it is that which is told.
+        let late = status == 504 || (status == 503 && code == "ServiceUnavailable");
+        let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
+        let says = |named: &str| code == named || code == code_of_status(status);
+        let own = self.met_by(outcome, key).any(|met| match met.act {
+            Act::Status(said @ (500 | 502 | 503 | 504), named) => tried && (late || said == status && says(named)),
+            Act::Status(429, _) => tried && late,
+            Act::Status(said, named) => said == status && says(named),
+            Act::Garbled
+            | Act::Longer(_)
+            | Act::Everything
+            | Act::Unconditional
+            | Act::OtherRange
+            | Act::NoContentRange
+            | Act::NotModified
+            | Act::NoLength => status == 502,
+            // Without a length it is held whole or not at all.
+            Act::NoLengthCut(_) => status == 502 || (tried && late),
+            Act::Healthy => met.changes && tried && late,
+            _ => tried && late,
+        });
+        own || (trouble && late)
+    }
+
+    fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
+        let versions = self.versions(&wanted.key, outcome.started, outcome.ended);
+        let refuses = |version: &Option<Object>| healthy(&wanted.ask(), version.as_ref()).0.as_u16() >= 400;
+        wanted.key.starts_with("denied")
+            || versions.iter().any(refuses)
+            || self.met_by(outcome, &wanted.key).any(|met| met.act != Act::Healthy || met.changes)
+            || self.is_trouble(outcome)
+    }
+
+    /// Whether the store as a whole was unwell while the request was under way, or shortly before.
+    fn is_trouble(&self, outcome: &Outcome) -> bool {
+        self.is_bad(outcome, |window| window.prefix.is_empty())
+    }
+
+    /// Whether anything was: if nobody asks for anything else, a part of the keys is all that the breaker sees.
+    fn is_unwell(&self, outcome: &Outcome) -> bool {
+        self.is_bad(outcome, |_| true)
+    }
+
+    fn is_bad(&self, outcome: &Outcome, like: impl Fn(&FaultWindow) -> bool) -> bool {
+        let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
+        let from = from.saturating_sub(OUTAGE_MEMORY);
+        let bad = |fault: &Fault| !matches!(fault, Fault::Says(403, _));
+        self.world.windows.iter().any(|w| like(w) && bad(&w.fault) && w.from <= until && from <= w.until)
+    }
+
+    /// What the key held between two instants, nothing included.
+    fn versions(&self, key: &str, from: Instant, until: Instant) -> Vec<Option<Object>> {
+        let history = self.gateway.rig.store.history(key);
+        let mut versions = Vec::new();
+        if history.first().is_none_or(|(at, _)| *at > from) {
+            versions.push(None);
+        }
+        for (at, (since, object)) in history.iter().enumerate() {
+            let ends_before = history.get(at + 1).is_some_and(|(next, _)| *next < from);
+            if *since <= until && !ends_before {
+                versions.push(object.clone());
+            }
+        }
+        versions
+    }
+
+    /// The time that an entry's attempts took, all together, is within its deadline, and one more where it streams and for each
+    /// further MiB.
+    fn in_time(&self, outcome: &Outcome, batch: &Batch, wanted: &Wanted) -> Result<(), String> {
+        let numbers = self.world.numbers;
+        let times = batch.wanted.iter().filter(|other| other.key == wanted.key).count() as u32;
+        let lengths: Vec<_> = self
+            .gateway
+            .rig
+            .store
+            .history(&wanted.key)
+            .iter()
+            .filter_map(|(_, object)| object.as_ref().map(|object| object.length))
+            .collect();
+        let longest = lengths.iter().max().copied().unwrap_or(0);
+        let fits = longest as u64 <= numbers.entry_bytes && lengths.iter().all(|length| *length == longest);
+        let deadlines = if fits { 1 } else { 2 + (longest / MIB) as u32 };
+        let most = times * deadlines * numbers.deadline;
+        let busy = self.gateway.rig.store.busy(&(Some(outcome.job.number), wanted.key.clone()));
+        if busy <= most { Ok(()) } else { Err(format!("{} took {busy:?} of the store's time, {most:?} at the most", wanted.key)) }
+    }
+
+    fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
+        let timeout = self.world.numbers.response_timeout;
+        let most = sending + PLAIN_BACKOFF_MAX + 2 * PLAIN_ATTEMPTS_MAX as u32 * timeout;
+        let took = outcome.headed.duration_since(outcome.started);
+        if took <= most { Ok(()) } else { Err(format!("the answer took {took:?}, {most:?} at the most")) }
+    }
+
+    /// A plain read's answer is the store's, and the store's is right.
+    fn read(&self, outcome: &Outcome, ask: &ReadAsk, head: bool, client: Client, plain: &Plain) -> Result<(), String> {
+        let last = self.met(outcome).last().ok_or("an answer that nobody gave")?;
+        match plain.ended {
+            PlainEnd::Never => return Err("the body hangs".into()),
+            PlainEnd::Left if !matches!(client, Client::Leave { .. }) => return Err("it left by itself".into()),
+            PlainEnd::Broken => {
+                let cut = matches!(last.act, Act::Cut(_) | Act::StallAfter(_) | Act::Drip(_));
+                let down = self.resets(outcome, &last.asker.1);
+                return if cut || down { Ok(()) } else { Err("the body broke for nothing".into()) };
+            }
+            _ => {}
+        }
+        if let Act::Status(status, code) = last.act
+            && plain.status == status
+        {
+            let says = head || plain.ended == PlainEnd::Left || String::from_utf8_lossy(&plain.bytes).contains(code);
+            return if says { Ok(()) } else { Err(format!("{status} without {code}")) };
+        }
+        let whole = plain.ended == PlainEnd::Cleanly && !head;
+        let is_right = |version: &Option<Object>| {
+            let (status, headers, bytes) = healthy(ask, version.as_ref());
+            let same = |name: header::HeaderName| plain.headers.get(&name) == headers.get(&name);
+            let prefix = if whole { plain.bytes == bytes } else { bytes.starts_with(&plain.bytes) };
+            plain.status == status.as_u16() && same(header::ETAG) && same(header::CONTENT_RANGE) && prefix
+        };
+        let versions = self.versions(ask.key.as_str(), outcome.started, outcome.headed);
+        let shows = plain.headers.iter().any(|(name, value)| is_of_the_hop(name.as_str()) && value.as_bytes() == SECRET.as_bytes());
+        match versions.iter().any(is_right) {
+            true if shows => Err("headers of the store's own hop came through".into()),
+            true => Ok(()),
+            false => Err(format!("{} with {} bytes is no generation that there was meanwhile", plain.status, plain.bytes.len())),
+        }
+    }
+
+    /// Whether the store went down while the request was under way.
+    fn resets(&self, outcome: &Outcome, key: &str) -> bool {
+        let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
+        let holds =
+            |w: &FaultWindow| matches!(w.fault, Fault::Down) && key.starts_with(&w.prefix) && w.from <= until && from <= w.from;
+        self.world.windows.iter().any(holds)
+    }
+
+    /// Our own answer to a plain request says what became of it.
+    fn failed(&self, outcome: &Outcome, kind: Kind, message: &str) -> Result<(), String> {
+        let acts: Vec<_> = self.met(outcome).iter().map(|met| met.act).collect();
+        let any = |like: fn(&Act) -> bool| acts.iter().any(like);
+        let down = self.resets(outcome, self.met(outcome).first().map_or("", |met| met.asker.1.as_str()));
+        let right = match kind {
+            // Where nothing was sent, the breaker was open.
+            Kind::ServiceUnavailable => any(|act| matches!(act, Act::Unreachable)) || (acts.is_empty() && self.is_unwell(outcome)),
+            Kind::BadGateway => down || any(|act| matches!(act, Act::Reset | Act::Garbled | Act::LostAnswer | Act::HalfArrives)),
+            Kind::GatewayTimeout => any(|act| matches!(act, Act::Silent | Act::SilentAfterWrite)),
+            // No permit came: others held them all that time.
+            Kind::SlowDown => acts.is_empty() && outcome.ended - outcome.started >= self.world.numbers.response_timeout,
+            _ => false,
+        };
+        if right { Ok(()) } else { Err(format!("{kind:?} ({message}) for nothing")) }
+    }
+
+    /// A write is sent once, carried out once at the most, and its client knows what is known.
+    fn write(&self, outcome: &Outcome, write: &Write, got: &Got) -> Result<(), String> {
+        let frames = write.length.unwrap_or(0).div_ceil(512) as u32 + 1;
+        self.plain_in_time(outcome, frames * Duration::from_millis(write.pause_ms))?;
+        let met = self.met(outcome);
+        if met.len() > 1 {
+            return Err(format!("a write was sent {} times", met.len()));
+        }
+        let carried = self.carried.get(&outcome.job.number).copied().unwrap_or(0);
+        if carried > 1 || (write.breaks_after.is_some() && carried > 0) {
+            return Err(format!("carried out {carried} times"));
+        }
+        match got {
+            Got::Left => Ok(()),
+            Got::Plain(plain) if (200..300).contains(&plain.status) => {
+                let tag = write.length.map(|length| Object { generation: write.generation, ..Object::of(length) }.etag());
+                let told = plain.headers.get(header::ETAG).map(|tag| tag.to_str().expect("text").to_owned());
+                if carried == 1 && told == tag { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
+            }
+            Got::Plain(plain) => {
+                let said = matches!(met.first().map(|met| met.act), Some(Act::Status(status, _)) if status == plain.status);
+                let fails = plain.status == StatusCode::PRECONDITION_FAILED.as_u16();
+                if carried == 0 && (said || fails) { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
+            }
+            Got::Failed { kind: Kind::IncompleteBody, .. } if write.breaks_after.is_some() => Ok(()),
+            Got::Failed { kind, message, .. } => {
+                self.failed(outcome, *kind, message)?;
+                let sent = met.iter().any(|met| !matches!(met.act, Act::Unreachable | Act::Garbled));
+                // Whoever says that nothing is known may say so only where nothing is.
+                if sent != message.contains(UNKNOWN) { Err(format!("{message:?}, carried out {carried} times")) } else { Ok(()) }
+            }
+            got @ Got::Batch(_) => Err(format!("it got {got:?}")),
+        }
+    }
+}
+
+fn is_of_the_hop(name: &str) -> bool {
+    matches!(name, "x-of-this-hop" | "connection")
+}
+
+/// Some of the headers of an answer, for a trace.
+pub(super) fn traced(headers: &HeaderMap) -> String {
+    headers.get(header::ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default().to_owned()
+}

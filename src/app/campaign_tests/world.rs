@@ -1,0 +1,283 @@
+//! All that decides a run, drawn from one seed: the gateway's numbers, what the store holds, what goes wrong with it and when,
+//! and what clients ask for at what instant.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use crate::batch::tests::objects::Object;
+use crate::batch::tests::store::{Act, Fault, FaultWindow};
+use crate::batch::tests::{Client, Numbers, Wanted};
+
+/// Keys of small objects, of large ones, and of those that are also written.
+const SMALL: usize = 40;
+const LARGE: usize = 4;
+const WRITTEN: usize = 12;
+
+/// Numbers of two writes differ by this much, so that the changes which others make between them have numbers of their own.
+const GENERATIONS: u32 = 1 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct World {
+    pub seed: u64,
+    pub numbers: Numbers,
+    pub objects: Vec<(String, Object)>,
+    pub windows: Vec<FaultWindow>,
+    pub jobs: Vec<Job>,
+}
+
+/// Something that a client asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// After the beginning.
+    pub at: Duration,
+    pub number: u32,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Batch(Batch),
+    Read { key: String, head: bool, range: Option<String>, client: Client },
+    Write(Write),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub wanted: Vec<Wanted>,
+    pub completion: bool,
+    pub on_error: &'static str,
+    pub summary: bool,
+    pub client: Client,
+}
+
+/// A PUT of `length` bytes, or a DELETE.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub key: String,
+    pub generation: u32,
+    pub length: Option<usize>,
+    pub condition: Condition,
+    /// Between the frames of its body.
+    pub pause_ms: u64,
+    /// The client's connection breaks after so many bytes of its body.
+    pub breaks_after: Option<usize>,
+    /// The client goes away after so long.
+    pub leaves_after: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    None,
+    /// `If-None-Match: *`.
+    Absent,
+    /// `If-Match` with the tag that the object has when the request is sent.
+    Current,
+}
+
+impl World {
+    /// `jobs` requests spread over `span`.
+    pub fn of(seed: u64, jobs: usize, span: Duration) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let numbers = numbers(&mut random);
+        let mut objects = Vec::new();
+        for at in 0..SMALL {
+            let weak = random.random_bool(0.1);
+            let length = *[0, 1, 300, 1000, 1024, 1500, 3000, 6000].choose(&mut random).expect("some");
+            objects.push((small(at), Object { weak, versioned: random.random_bool(0.2), ..Object::of(length) }));
+        }
+        objects.extend((0..LARGE).map(|at| (large(at), Object::of(random.random_range(20_000..90_000)))));
+        objects.extend((0..WRITTEN / 2).map(|at| (written(at), Object::of(random.random_range(0..2000)))));
+        let windows = windows(&mut random, span);
+        let jobs = (0..jobs as u32).map(|number| job(&mut random, number, span)).collect();
+        Self { seed, numbers, objects, windows, jobs }
+    }
+}
+
+fn small(at: usize) -> String {
+    format!("o/{}/{}", at % 4, at / 4)
+}
+
+fn large(at: usize) -> String {
+    format!("large/{at}")
+}
+
+fn written(at: usize) -> String {
+    format!("written/{at}")
+}
+
+fn numbers(random: &mut SmallRng) -> Numbers {
+    let entry_bytes = *[1024u64, 4096, 16_384].choose(random).expect("some");
+    Numbers {
+        entry_bytes,
+        window_bytes: entry_bytes * random.random_range(2..12),
+        shared_bytes: entry_bytes * random.random_range(12..64),
+        heads_bytes: entry_bytes * random.random_range(8..64) + 32 * 1024,
+        concurrency: random.random_range(2..17),
+        permits: random.random_range(3..25),
+        permits_min: random.random_range(1..4),
+        deadline: Duration::from_secs(random.random_range(8..31)),
+        attempt_timeout: Duration::from_millis(random.random_range(1500..5000)),
+        response_timeout: Duration::from_millis(random.random_range(10_001..40_000)),
+        backoff_max: Duration::from_millis(random.random_range(200..2000)),
+    }
+}
+
+/// Calm times between troubles of all kinds.
+fn windows(random: &mut SmallRng, span: Duration) -> Vec<FaultWindow> {
+    let mut windows = Vec::new();
+    let mut from = Duration::from_secs(20);
+    while from < span {
+        // Most are shorter than a deadline.
+        let millis = if random.random_bool(0.15) { 25_000..100_000 } else { 500..25_000 };
+        let length = Duration::from_millis(random.random_range(millis));
+        let prefix = if random.random_bool(0.4) { ["o/0", "o/1/3", "large", "written"].choose(random).expect("some") } else { "" };
+        windows.push(FaultWindow { from, until: from + length, prefix: (*prefix).to_owned(), fault: fault(random) });
+        // Now and then one trouble overlaps another.
+        let calm = if random.random_bool(0.2) { 0..2000 } else { 5000..90_000 };
+        from += length / 2 + Duration::from_millis(random.random_range(calm));
+    }
+    windows
+}
+
+fn fault(random: &mut SmallRng) -> Fault {
+    let answers = [
+        (503, "SlowDown"),
+        (503, "SlowDown"),
+        (503, "ServiceUnavailable"),
+        (500, "InternalError"),
+        (403, "AccessDenied"),
+        (429, "TooManyRequests"),
+        (503, "ThrottlingException"),
+    ];
+    match random.random_range(0..10) {
+        0 | 1 => Fault::Down,
+        2 => Fault::Mute,
+        3 | 4 => {
+            let (status, code) = *answers.choose(random).expect("some");
+            Fault::Says(status, code)
+        }
+        5 => Fault::Moved { attempts: random.random_range(1..30) },
+        _ => Fault::Mixed {
+            share: *[0.03, 0.1, 0.3, 0.6].choose(random).expect("some"),
+            change_share: *[0.0, 0.05, 0.3].choose(random).expect("some"),
+            acts: (0..random.random_range(1..8)).map(|_| act(random)).collect(),
+        },
+    }
+}
+
+fn act(random: &mut SmallRng) -> Act {
+    let at = *[0usize, 1, 200, 900, 1024, 3000, 30_000].choose(random).expect("some");
+    let answers = [
+        (500, "InternalError"),
+        (502, "BadGateway"),
+        (503, "ServiceUnavailable"),
+        (503, "SlowDown"),
+        (503, "RequestLimitExceeded"),
+        (504, "GatewayTimeout"),
+        (403, "AccessDenied"),
+        (404, "NoSuchKey"),
+        (429, "TooManyRequests"),
+        (501, "NotImplemented"),
+    ];
+    match random.random_range(0..22) {
+        0 => Act::Unreachable,
+        1 => Act::Reset,
+        2 => Act::Garbled,
+        3 => Act::Silent,
+        4..=6 => {
+            let (status, code) = *answers.choose(random).expect("some");
+            Act::Status(status, code)
+        }
+        7 | 8 => Act::Cut(at),
+        9 => Act::EndEarly(at),
+        10 => Act::StallAfter(at),
+        11 => Act::Drip(random.random_range(1..40)),
+        12 => Act::NoLength,
+        13 => Act::NoLengthCut(at),
+        14 => Act::Longer(1 + at),
+        15 => Act::Everything,
+        16 => Act::Unconditional,
+        17 => Act::OtherRange,
+        18 => Act::NoContentRange,
+        19 => *[Act::LostAnswer, Act::NotModified].choose(random).expect("some"),
+        20 => Act::SilentAfterWrite,
+        _ => Act::HalfArrives,
+    }
+}
+
+fn any_key(random: &mut SmallRng) -> String {
+    match random.random_range(0..40) {
+        0 => "missing".into(),
+        1 | 2 => large(random.random_range(0..LARGE)),
+        3..=7 => written(random.random_range(0..WRITTEN)),
+        _ => small(random.random_range(0..SMALL)),
+    }
+}
+
+fn range(random: &mut SmallRng) -> Option<String> {
+    let (a, b) = (random.random_range(0..5000u64), random.random_range(0..5000u64));
+    match random.random_range(0..8) {
+        0 => Some(format!("bytes={}-{}", a.min(b), a.max(b))),
+        1 => Some(format!("bytes=-{}", a + 1)),
+        2 => Some(format!("bytes={a}-")),
+        _ => None,
+    }
+}
+
+fn client(random: &mut SmallRng) -> Client {
+    match random.random_range(0..10) {
+        0 => Client::Drip { pause_ms: random.random_range(1..2000) },
+        1 => Client::Stall { after: random.random_range(0..60_000), secs: random.random_range(1..60) },
+        2 => Client::Leave { after: random.random_range(0..40_000) },
+        _ => Client::Eager,
+    }
+}
+
+fn wanted(random: &mut SmallRng) -> Wanted {
+    let condition = random.random_range(0..16);
+    let tag = || Some("\"generation-0\"".to_owned());
+    Wanted {
+        key: if random.random_bool(0.02) { "denied/one".into() } else { any_key(random) },
+        range: range(random),
+        if_match: if condition == 0 { tag() } else { None },
+        if_none_match: if condition == 1 { tag() } else { None },
+        ..Wanted::default()
+    }
+}
+
+fn job(random: &mut SmallRng, number: u32, span: Duration) -> Job {
+    let at = span.mul_f64(random.random::<f64>());
+    let what = match random.random_range(0..10) {
+        0..=3 => What::Batch(Batch {
+            wanted: (0..random.random_range(1..24)).map(|_| wanted(random)).collect(),
+            completion: random.random_bool(0.4),
+            on_error: ["Continue", "Continue", "Continue", "Stop", "Omit"].choose(random).expect("some"),
+            summary: random.random_bool(0.5),
+            client: client(random),
+        }),
+        4..=6 => {
+            let head = random.random_bool(0.2);
+            What::Read { key: any_key(random), head, range: range(random), client: client(random) }
+        }
+        _ => What::Write(write(random, number)),
+    };
+    Job { at, number, what }
+}
+
+fn write(random: &mut SmallRng, number: u32) -> Write {
+    let length = random.random_bool(0.85).then(|| *[0, 1, 700, 1500, 5000].choose(random).expect("some"));
+    let conditions = [Condition::None, Condition::None, Condition::Absent, Condition::Current];
+    Write {
+        key: written(random.random_range(0..WRITTEN)),
+        generation: (number + 1) * GENERATIONS,
+        length,
+        condition: *conditions.choose(random).expect("some"),
+        pause_ms: if random.random_bool(0.2) { random.random_range(1..500) } else { 0 },
+        breaks_after: length.filter(|length| *length > 1 && random.random_bool(0.1)).map(|length| random.random_range(0..length)),
+        leaves_after: random.random_bool(0.05).then(|| Duration::from_millis(random.random_range(1..3000))),
+    }
+}
