@@ -136,3 +136,14 @@ async fn what_was_put_off_is_read_in_the_end_and_keeps_its_place() {
     assert!(statuses(&answer).iter().all(|status| *status == 200));
     assert_eq!(rig.backend.metrics.retries_refused.get() + rig.backend.metrics.breaker_opened.get(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker() {
+    // No attempt ever lasts as long as it may.
+    let wanted = many(500);
+    let rig = rig(Numbers { attempt_timeout: 6 * DEADLINE, ..numbers() }, &wanted, Step::of(Act::Silent));
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
+    assert!(rig.backend.metrics.breaker_opened.get() > 0);
+    rig.settled().await.expect("settled");
+}
