@@ -189,9 +189,10 @@ impl Rig {
     /// With headers that go along with each read.
     pub async fn try_start_with(&self, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
-        let mut admitted = self.admission.admit(body.len() as u64).await?;
+        // Its body has come.
+        let paid = self.admission.begin(0)?;
         let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
-        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        let admitted = paid.admit(body.len() as u64, batch.entries.len()).await?;
         self.batches.admit_at_backends(batch.buckets(Some("b")))?;
         let plan = Plan {
             entries: Vec::new(),
