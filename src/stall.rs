@@ -6,6 +6,7 @@
 //! us bytes is watched for that as one that takes them: its turn is when we wait for it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -82,6 +83,17 @@ pub struct BreakOff {
     pub told: CancellationToken,
     /// Cancelled once it has let go of everything.
     pub gone: CancellationToken,
+    /// What it would let go of; the batch keeps it true.
+    pub held: Arc<Held>,
+}
+
+/// What a batch holds of the budgets that new batches are admitted by.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Bytes that are kept for heads and requests.
+    pub bytes: AtomicU64,
+    /// Entries in flight.
+    pub entries: AtomicU64,
 }
 
 /// Why a reader is given up.
@@ -98,8 +110,30 @@ pub enum End {
 pub enum Wanted {
     /// The slot of any request.
     Slot,
-    /// What a batch was admitted with.
-    Batch,
+    /// So many bytes more than are free, of those that batches are admitted with.
+    Bytes(u64),
+    /// So many entries in flight more than are free.
+    Entries(u64),
+}
+
+impl Wanted {
+    /// How much is wanted, in its own unit.
+    fn amount(self) -> u64 {
+        match self {
+            Self::Slot => 1,
+            Self::Bytes(amount) | Self::Entries(amount) => amount,
+        }
+    }
+
+    /// How much of it `holds` has.
+    fn part_of(self, holds: &Holds) -> u64 {
+        match (self, holds) {
+            (Self::Slot, _) => 1,
+            (_, Holds::Slot) => 0,
+            (Self::Bytes(_), Holds::Batch(batch)) => batch.held.bytes.load(Ordering::Relaxed),
+            (Self::Entries(_), Holds::Batch(batch)) => batch.held.entries.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// One body's line to the watch; dropping it ends the watching.
@@ -139,9 +173,10 @@ impl StallWatch {
         Watch { owner: Arc::clone(self), number, watched }
     }
 
-    /// Breaks off the reader that has stalled longest, if for longer than [`STALL_GRACE`], and says whether there was one. For a
-    /// slot it may also be the slowest client, reader or not ([`SLOW_WINDOW`]), if nobody has stalled. It
-    /// has then let go of what it held, or was given [`BREAK_OFF_TIMEOUT`] to do so; it is found but once.
+    /// Breaks off the reader that has stalled longest of those that hold some of what is `wanted`, if for longer than
+    /// [`STALL_GRACE`], and says whether there was one. For a slot it may also be the slowest client, reader or not
+    /// ([`SLOW_WINDOW`]), if nobody has stalled. It has then let go of what it held, or was given [`BREAK_OFF_TIMEOUT`] to do so;
+    /// it is found but once. Nobody is broken off where all of them together hold too little.
     pub async fn make_room(&self, wanted: Wanted) -> bool {
         let Some(watched) = self.longest_stalled(wanted) else { return false };
         let Some(Holds::Batch(batch)) = &watched.holds else {
@@ -159,14 +194,12 @@ impl StallWatch {
     fn longest_stalled(&self, wanted: Wanted) -> Option<Arc<Watched>> {
         let now = Instant::now();
         let mut state = self.lock();
-        if let Some(found) = state.next_candidate(wanted, now) {
-            return Some(found);
-        }
-        if state.searched_at.is_some_and(|at| now.duration_since(at) < TICK) {
-            return None;
-        }
-        state.search(now);
-        state.next_candidate(wanted, now)
+        state.provide(wanted, now).then(|| state.next_candidate(wanted, now))?
+    }
+
+    /// Whether readers that have stalled for longer than [`STALL_GRACE`] hold as much as is `wanted`. Breaks off nobody.
+    pub fn has_room(&self, wanted: Wanted) -> bool {
+        self.lock().provide(wanted, Instant::now())
     }
 
     fn look(&self) {
@@ -200,10 +233,34 @@ impl State {
         self.searched_at = Some(now);
     }
 
+    /// Whether the candidates hold as much as is wanted; searches anew if those of the last [`TICK`] do not.
+    fn provide(&mut self, wanted: Wanted, now: Instant) -> bool {
+        if self.suffices(wanted, now) {
+            return true;
+        }
+        if self.searched_at.is_some_and(|at| now.duration_since(at) < TICK) {
+            return false;
+        }
+        self.search(now);
+        self.suffices(wanted, now)
+    }
+
+    fn suffices(&self, wanted: Wanted, now: Instant) -> bool {
+        let mut missing = wanted.amount();
+        self.candidates.iter().rev().filter_map(|number| self.watched.get(number)).any(|watched| {
+            let mut turn = watched.turn();
+            let stalled = turn.since.is_some_and(|since| now.duration_since(since) > STALL_GRACE);
+            let stalled = stalled || wanted == Wanted::Slot && turn.is_slow(now);
+            drop(turn);
+            missing = missing.saturating_sub(if stalled { watched.part(wanted) } else { 0 });
+            missing == 0
+        })
+    }
+
     fn next_candidate(&mut self, wanted: Wanted, now: Instant) -> Option<Arc<Watched>> {
         let grace = STALL_GRACE + Duration::from_nanos(1);
         loop {
-            let fits = |w: &Arc<Watched>| wanted == Wanted::Slot || matches!(w.holds, Some(Holds::Batch(_)));
+            let fits = |w: &Arc<Watched>| w.part(wanted) > 0;
             // Those that have ended since are taken out on the way.
             let at = self.candidates.iter().rposition(|number| self.watched.get(number).is_none_or(fits))?;
             let number = self.candidates.remove(at);
@@ -217,6 +274,11 @@ impl State {
 }
 
 impl Watched {
+    /// How much it has of what is wanted.
+    fn part(&self, wanted: Wanted) -> u64 {
+        self.holds.as_ref().map_or(0, |holds| wanted.part_of(holds))
+    }
+
     fn turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().expect("no code panics while it holds the lock")
     }
@@ -235,8 +297,7 @@ impl Watched {
     /// Whether its last window was a slow one; told of once for each.
     fn take_slow(&self, now: Instant) -> bool {
         let mut turn = self.turn();
-        turn.count(now);
-        let slow = turn.pace.is_some_and(|pace| pace < SLOW_BYTES);
+        let slow = turn.is_slow(now);
         if slow {
             turn.end(now);
             turn.pace = None;
@@ -248,6 +309,12 @@ impl Watched {
 impl Turn {
     fn begin(now: Instant) -> Self {
         Self { since: Some(now), counted_from: now, waited: Duration::ZERO, bytes: 0, pace: None }
+    }
+
+    /// Whether its last whole window was a slow one.
+    fn is_slow(&mut self, now: Instant) -> bool {
+        self.count(now);
+        self.pace.is_some_and(|pace| pace < SLOW_BYTES)
     }
 
     fn end(&mut self, now: Instant) {

@@ -52,6 +52,7 @@ impl Readers {
 async fn the_reader_that_stalled_longest_makes_room_and_only_for_what_it_holds() {
     let readers = Readers { watch: Arc::default(), ended: Arc::default() };
     let batch = BreakOff::default();
+    batch.held.bytes.store(5, Ordering::Relaxed);
     let mut watches = Vec::new();
     for (name, holds) in [("a", Holds::Slot), ("b", Holds::Batch(batch.clone())), ("c", Holds::Slot), ("d", Holds::Slot)] {
         watches.push(readers.add(name, holds));
@@ -59,7 +60,9 @@ async fn the_reader_that_stalled_longest_makes_room_and_only_for_what_it_holds()
     }
     assert_eq!(readers.room(Wanted::Slot).await, None, "nobody has stalled for long");
     tokio::time::advance(STALL_GRACE - Duration::from_secs(2)).await;
-    assert_eq!(readers.room(Wanted::Batch).await, Some("b"), "a plain answer has nothing that a batch wants");
+    assert_eq!(readers.room(Wanted::Bytes(6)).await, None, "that is more than all of them have");
+    assert_eq!(readers.room(Wanted::Entries(1)).await, None, "nobody has any");
+    assert_eq!(readers.room(Wanted::Bytes(5)).await, Some("b"), "a plain answer has nothing that a batch wants");
     assert!(batch.told.is_cancelled());
     watches[2].asked();
     watches[2].given();
@@ -75,10 +78,12 @@ async fn the_reader_that_stalled_longest_makes_room_and_only_for_what_it_holds()
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_does_not_let_go_is_not_waited_for() {
     let readers = Readers { watch: Arc::default(), ended: Arc::default() };
-    let _watch = readers.add("b", Holds::Batch(BreakOff::default()));
+    let batch = BreakOff::default();
+    batch.held.entries.store(1, Ordering::Relaxed);
+    let _watch = readers.add("b", Holds::Batch(batch));
     tokio::time::advance(STALL_GRACE + TICK).await;
     let started = Instant::now();
-    assert_eq!(readers.room(Wanted::Batch).await, Some("b"));
+    assert_eq!(readers.room(Wanted::Entries(1)).await, Some("b"));
     assert!(started.elapsed() < 2 * BREAK_OFF_TIMEOUT);
 }
 
@@ -105,5 +110,5 @@ async fn for_a_slot_the_slowest_makes_room_after_those_that_stalled_and_a_fast_o
     assert_eq!(readers.room(Wanted::Slot).await, Some("slow"));
     let ended = readers.ended.lock().expect("no panic").clone();
     assert_eq!(ended, ["stalls", "slower", "slow"]);
-    assert_eq!(readers.room(Wanted::Batch).await, None);
+    assert_eq!(readers.room(Wanted::Bytes(1)).await, None);
 }

@@ -43,9 +43,7 @@ def backend() -> Iterator[FaultyBackend]:
 def start(start_gateway: Callable[..., Gateway], backend: FaultyBackend) -> Start:
     """Starts a gateway for one test to end, with more lines for `[server]`."""
     return lambda server: start_gateway(
-        [Backend("slow", "*", Target(backend.endpoint, FULL))],
-        name="drained",
-        server=server,
+        [Backend("slow", "*", Target(backend.endpoint, FULL))], name="drained", server=server
     )
 
 
@@ -63,28 +61,18 @@ def get_once(gateway: Gateway, key: str) -> bytes:
 def test_the_end_is_announced_before_the_port_closes(start: Start) -> None:
     gateway = start(f'drain_lead = "{LEAD_SECONDS:.0f}s"')
     assert gateway.admin_get("/readyz")[0] == 200
-    with (
-        socket.create_connection(gateway.s3.address, timeout=20) as kept,
-        kept.makefile("rb") as stream,
-    ):
+    with socket.create_connection(gateway.s3.address, timeout=20) as kept, kept.makefile("rb") as stream:
         raw = sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept").raw()
         kept.sendall(raw)
         assert read_answer(stream).body == body_of("fine/kept", SMALL)
         gateway.process.terminate()
         told = time.monotonic()
-        wait_for(
-            "/readyz says no",
-            lambda: gateway.admin_get("/readyz")[0] == 503,
-            LEAD_SECONDS / 2,
-        )
+        wait_for("/readyz says no", lambda: gateway.admin_get("/readyz")[0] == 503, LEAD_SECONDS / 2)
         assert gateway.admin_get("/livez")[0] == 200
         # A kept connection serves once more, and says that it was the last time.
         kept.sendall(raw)
         answer = read_answer(stream)
-        assert (answer.body, answer.get("connection")) == (
-            body_of("fine/kept", SMALL),
-            "close",
-        )
+        assert (answer.body, answer.get("connection")) == (body_of("fine/kept", SMALL), "close")
         assert stream.read() == b""
     while time.monotonic() - told < LEAD_SECONDS * 0.7:
         assert get_once(gateway, "fine/new") == body_of("fine/new", SMALL)
@@ -92,20 +80,14 @@ def test_the_end_is_announced_before_the_port_closes(start: Start) -> None:
         assert (batch.parts[0].status, batch.answer.get("connection")) == (200, "close")
         time.sleep(0.2)
     begun = batch_request(gateway.s3, BUCKET, document(["drip/late"])).raw()
-    with (
-        socket.create_connection(gateway.s3.address, timeout=20) as late,
-        late.makefile("rb") as stream,
-    ):
+    with socket.create_connection(gateway.s3.address, timeout=20) as late, late.makefile("rb") as stream:
         late.sendall(begun)
         assert read_batch(read_answer(stream)).parts[0].body == body_of("drip/late", SMALL)
     ended_within(gateway, LEAD_SECONDS + 3)
     assert time.monotonic() - told >= LEAD_SECONDS
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"", b"G", b"GET /drained/k HTTP/1.1\r\nHost: a\r\n", b"PRI * HTTP/2.0\r\n"],
-)
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /drained/k HTTP/1.1\r\nHost: a\r\n", b"PRI * HTTP/2.0\r\n"])
 def test_a_connection_that_owes_its_head_holds_nothing_up(start: Start, sent: bytes) -> None:
     gateway = start("")
     with socket.create_connection(gateway.s3.address, timeout=20) as sock:
@@ -117,15 +99,10 @@ def test_a_connection_that_owes_its_head_holds_nothing_up(start: Start, sent: by
         assert time.monotonic() - started < GRACE_SECONDS + 1
 
 
-def test_a_head_that_is_half_sent_on_a_used_connection_holds_nothing_up(
-    start: Start,
-) -> None:
+def test_a_head_that_is_half_sent_on_a_used_connection_holds_nothing_up(start: Start) -> None:
     gateway = start("")
     raw = sign(gateway.s3, "GET", f"/{BUCKET}/fine/used").raw()
-    with (
-        socket.create_connection(gateway.s3.address, timeout=20) as sock,
-        sock.makefile("rb") as stream,
-    ):
+    with socket.create_connection(gateway.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
         sock.sendall(raw)
         assert read_answer(stream).status == 200
         sock.sendall(raw[: len(raw) // 2])
@@ -152,10 +129,7 @@ def test_who_is_connected_is_served_once_more(start: Start) -> None:
         for sock, stream in zip((used, new), streams, strict=True):
             sock.sendall(raw)
             answer = read_answer(stream)
-            assert (answer.body, answer.get("connection")) == (
-                body_of("fine/kept", SMALL),
-                "close",
-            )
+            assert (answer.body, answer.get("connection")) == (body_of("fine/kept", SMALL), "close")
             assert stream.read() == b""
         assert silent.recv(1) == b"", "it is closed, and not reset"
         ended_within(gateway, 5)
@@ -248,10 +222,7 @@ def test_requests_of_http2_are_all_answered_or_refused(start: Start) -> None:
     def ask() -> None:
         while True:
             try:
-                with (
-                    http2.begin(gateway.s3, 1 << 20) as sock,
-                    sock.makefile("rb") as stream,
-                ):
+                with http2.begin(gateway.s3, 1 << 20) as sock, sock.makefile("rb") as stream:
                     streams.append(ask_until_told(sock, stream))
             except ConnectionRefusedError:
                 return
@@ -268,10 +239,7 @@ def test_requests_of_http2_are_all_answered_or_refused(start: Start) -> None:
     for client in clients:
         client.join(20)
     closed = time.monotonic()
-    assert failed == [] and len(streams) > 2 * len(clients) and max(streams) > 2, (
-        failed,
-        streams[:20],
-    )
+    assert failed == [] and len(streams) > 2 * len(clients) and max(streams) > 2, (failed, streams[:20])
     assert closed - told >= LEAD_SECONDS, "until the port is closed"
     ended_within(gateway, 3)
 
@@ -340,10 +308,7 @@ def test_clients_that_keep_connections_lose_nothing(start: Start) -> None:
 
     def ask() -> None:
         while time.monotonic() < until - 1:
-            with (
-                socket.create_connection(gateway.s3.address, timeout=20) as sock,
-                sock.makefile("rb") as stream,
-            ):
+            with socket.create_connection(gateway.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
                 last = False
                 while not last and time.monotonic() < until - 1:
                     try:
@@ -371,11 +336,7 @@ def test_hangup_is_no_signal_to_end(start: Start) -> None:
     """Before the drain and in it."""
     gateway = start('drain_lead = "1s"')
     gateway.process.child.send_signal(signal.SIGHUP)
-    wait_for(
-        "the log says so",
-        lambda: "settings were loaded anew" in gateway.process.stderr(),
-        5,
-    )
+    wait_for("the log says so", lambda: "settings were loaded anew" in gateway.process.stderr(), 5)
     assert call(gateway.s3, "GET", f"/{BUCKET}/fine/after").body == body_of("fine/after", SMALL)
     assert gateway.admin_get("/readyz")[0] == 200
     gateway.process.terminate()
@@ -394,16 +355,7 @@ def test_it_ends_while_it_waits_for_credentials(tmp_path: Path) -> None:
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": address,
             "HOME": str(tmp_path),
         }
-        argv = [
-            str(BINARY),
-            "serve",
-            "--backend",
-            address,
-            "--listen",
-            "127.0.0.1:0",
-            "--admin-listen",
-            "127.0.0.1:0",
-        ]
+        argv = [str(BINARY), "serve", "--backend", address, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
         process = Process("waiting", argv, tmp_path, env)
         silent.settimeout(10)
         try:
@@ -455,64 +407,32 @@ class TestDeadline:
             request = batch_request(gateway.s3, BUCKET, document(["fine/first", "silent/in-flight"]))
         else:
             request = sign(gateway.s3, "GET", f"/{BUCKET}/pauses/plain")
-        argv = [
-            "curl",
-            "--silent",
-            "--show-error",
-            "--http2-prior-knowledge",
-            "--no-buffer",
-            "--max-time",
-            "20",
-        ]
-        argv += [
-            "--request",
-            request.method,
-            "--output",
-            str(tmp_path / "answer"),
-            "--dump-header",
-            "-",
-        ]
+        argv = ["curl", "--silent", "--show-error", "--http2-prior-knowledge", "--no-buffer", "--max-time", "20"]
+        argv += ["--request", request.method, "--output", str(tmp_path / "answer"), "--dump-header", "-"]
         for name, value in request.headers:
             argv += ["--header", f"{name}: {value}"]
         if request.body:
             argv += ["--data-binary", request.body.decode()]
         client = subprocess.Popen(
-            [*argv, gateway.s3.endpoint + request.path],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            [*argv, gateway.s3.endpoint + request.path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         answer = tmp_path / "answer"
-        wait_for(
-            "the answer has begun",
-            lambda: answer.exists() and answer.stat().st_size > 100,
-            10,
-        )
+        wait_for("the answer has begun", lambda: answer.exists() and answer.stat().st_size > 100, 10)
         gateway.process.terminate()
         told = time.monotonic()
         ended_within(gateway, 2)
         assert time.monotonic() - told >= 1
         out, err = client.communicate(timeout=10)
-        assert out.startswith(b"HTTP/2 200") and client.returncode not in (0, 28), (
-            client.returncode,
-            err,
-        )
+        assert out.startswith(b"HTTP/2 200") and client.returncode not in (0, 28), (client.returncode, err)
 
     def test_an_upload_leaves_no_object(self, start_gateway: Callable[..., Gateway], store: Target) -> None:
-        gateway = start_gateway(
-            [Backend("store", "*", store)],
-            name="uploads",
-            server='drain_deadline = "1s"',
-        )
+        gateway = start_gateway([Backend("store", "*", store)], name="uploads", server='drain_deadline = "1s"')
         assert call(store, "PUT", f"/{BUCKET}").status == 200
         body = b"x" * (1 << 20)
         with socket.create_connection(gateway.s3.address, timeout=20) as sock:
             raw = sign(gateway.s3, "PUT", f"/{BUCKET}/half", {}, body).raw()
             sock.sendall(raw[: -(len(body) // 2)])
-            wait_for(
-                "it is under way",
-                lambda: gateway.metric("batchgate_edge_requests_in_flight") == 1,
-                5,
-            )
+            wait_for("it is under way", lambda: gateway.metric("batchgate_edge_requests_in_flight") == 1, 5)
             gateway.process.terminate()
             ended_within(gateway, 2)
             with suppress(ConnectionError):
@@ -524,35 +444,15 @@ class TestDeadline:
     def test_a_handshake_holds_nothing_up(
         self, start_gateway: Callable[..., Gateway], tmp_path: Path, sent: bytes
     ) -> None:
-        argv = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-        ]
-        argv += [
-            "-subj",
-            "/CN=drain",
-            "-keyout",
-            str(tmp_path / "tls.key"),
-            "-out",
-            str(tmp_path / "tls.crt"),
-        ]
+        argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        argv += ["-subj", "/CN=drain", "-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt")]
         subprocess.run(argv, check=True, capture_output=True)
         tls = f'[server.tls]\ncert_file = "{tmp_path}/tls.crt"\nkey_file = "{tmp_path}/tls.key"\n'
         gateway = start_gateway([Backend("store", "*", None)], tls, "handshake")
         port = int(gateway.s3.endpoint.rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
             sock.sendall(sent)
-            wait_for(
-                "it is accepted",
-                lambda: gateway.metric("batchgate_edge_connections") == 1,
-                5,
-            )
+            wait_for("it is accepted", lambda: gateway.metric("batchgate_edge_connections") == 1, 5)
             gateway.process.terminate()
             ended_within(gateway, GRACE_SECONDS + 1)
 
@@ -562,10 +462,7 @@ class TestDeadline:
 def test_a_second_signal_ends_it_at_once(start: Start, server: str, second: signal.Signals) -> None:
     gateway = start(server)
     request = batch_request(gateway.s3, BUCKET, document(["fine/first", "silent/in-flight"]))
-    with (
-        socket.create_connection(gateway.s3.address, timeout=20) as sock,
-        sock.makefile("rb") as stream,
-    ):
+    with socket.create_connection(gateway.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
         sock.sendall(request.raw())
         assert read_head(stream)[0] == 200
         gateway.process.terminate()

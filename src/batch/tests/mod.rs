@@ -94,7 +94,7 @@ impl Default for Numbers {
             deadline: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(60),
-            queue_wait: Duration::from_secs(2),
+            queue_wait: Duration::from_millis(1500),
             backoff_max: Duration::from_millis(200),
         }
     }
@@ -189,9 +189,10 @@ impl Rig {
     /// With headers that go along with each read.
     pub async fn try_start_with(&self, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
-        let mut admitted = self.admission.admit(body.len() as u64).await?;
+        // Its body has come.
+        let paid = self.admission.begin(0)?;
         let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
-        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        let admitted = paid.admit(body.len() as u64, batch.entries.len()).await?;
         self.batches.admit_at_backends(batch.buckets(Some("b")))?;
         let plan = Plan {
             entries: Vec::new(),
