@@ -340,14 +340,11 @@ impl Watch {
         self.watched.turn().end(Instant::now());
     }
 
-    /// The reader has taken some of what it was given.
+    /// The client has taken some of what it was given, or sent some. That is its pace; it does not end its turn.
     pub fn moved(&self, bytes: u64) {
         let (now, mut turn) = (Instant::now(), self.watched.turn());
         turn.bytes += bytes;
         turn.count(now);
-        if turn.since.is_some() {
-            turn.since = Some(now);
-        }
     }
 
     /// The reader has been given something, and it is the reader's turn.
