@@ -363,5 +363,4 @@ impl Drop for Watch {
 }
 
 #[cfg(test)]
-#[path = "stall_tests.rs"]
 mod tests;
