@@ -158,7 +158,12 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         Duration::ZERO => store,
         latency => Box::new(Delayed { inner: store, latency }),
     };
-    let limit = LimitConfig { max: config.concurrency, min: config.concurrency_min, plain_share: tail.plain_share };
+    let limit = LimitConfig {
+        max: config.concurrency,
+        min: config.concurrency_min,
+        plain_share: tail.plain_share,
+        queue_wait: tail.queue_wait,
+    };
     let breaker = BreakerConfig {
         failures: tail.breaker_failures as u32,
         pause: tail.breaker_pause,

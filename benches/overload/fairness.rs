@@ -21,7 +21,8 @@ const SMALL: [(&str, What, f64); 2] = [("a lone GET", What::Get, 2.0), ("a batch
 
 /// The rule that the gateway goes by.
 const RULE: &str = "permits go round-robin over the batches that wait, each to its first entry that waits, and all plain \
-                    requests take turns as one batch does; batches together leave a quarter (tail.plain_share) to plain requests";
+                    requests take turns as one batch does; batches together leave a quarter (tail.plain_share) to plain requests; \
+                    a batch begins only while fewer others wait than there are permits for batches, or 16";
 
 /// Both, alone and beside.
 pub async fn measure(effort: Effort) -> Fallible<Table> {

@@ -1,23 +1,40 @@
 //! When a read may wait for a backend. A [`Permit`] counts one read or request that waits; there are as many as the adaptive
 //! limit says. It halves when the backend says slow down and grows back by one for each limit's worth of answers.
 //!
+//! A plain request that is not begun waits in the order of arrival, and not for ever. One that has waited for `queue_wait` in
+//! vain, or left after a quarter of it, shows that the backend is overloaded: from then on until nobody plain waits, only the newest
+//! two for each permit do. All others are refused at once, so that those who wait are served soon, while they are still there. A
+//! batch does not wait: it begins, or is refused because as many wait already as can be read for ([`Limiter::is_full_of_batches`]).
+//!
 //! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests;
-//! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn.
+//! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn;
+//! what is begun is not refused.
 
-use std::collections::{BTreeMap, VecDeque};
+mod queue;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::telemetry::BackendMetrics;
+use queue::{NEW, Queue, Ticket};
 
 /// The limit halves at most this often: the answers that were under way when it did say nothing new.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
 
 /// Doublings of the pause are counted up to here; whoever pauses has a maximum in time.
 const PLEAS_MAX: u32 = 16;
+
+/// A client that goes away after this part of `queue_wait`, one over it, has lost its patience; before that it may be gone for
+/// reasons of its own.
+const PATIENCE_SHARE: u32 = 4;
+
+/// Plain requests that wait for each permit of an overloaded backend: one would now and then leave a permit without anybody.
+const PLAIN_PER_PERMIT: usize = 2;
+
+/// Batches may wait up to this number, however few permits there are: the limit falls for seconds, a batch may last for minutes.
+const BATCHES_WAITING: usize = 16;
 
 /// Who waits: all plain requests share lane 0, each batch has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +60,13 @@ pub struct LimitConfig {
     pub min: usize,
     /// Share of the permits that batches leave to plain requests.
     pub plain_share: f64,
+    /// The longest that a plain request waits to begin.
+    pub queue_wait: Duration,
 }
+
+/// The backend has more to do than it can: a plain request has waited in vain, or need not begin to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded;
 
 /// The permits of one backend.
 #[derive(Debug)]
@@ -58,10 +81,9 @@ struct State {
     limit: f64,
     in_use: usize,
     in_use_by_batches: usize,
-    /// Lanes with someone waiting, the next to be served first.
-    ring: VecDeque<Lane>,
-    waiting: BTreeMap<Lane, BTreeMap<(u32, u64), oneshot::Sender<Permit>>>,
-    ticket: u64,
+    queue: Queue,
+    /// Plain requests come faster than they are served.
+    overloaded: bool,
     progressed_at: Instant,
     halved_at: Option<Instant>,
     /// Pleas to slow down that the limit could not follow, fewer by each answer that was none.
@@ -79,48 +101,73 @@ impl Limiter {
     /// A limiter with all its permits free.
     pub fn new(config: LimitConfig, metrics: BackendMetrics) -> Arc<Self> {
         assert!(config.min >= 1 && config.min <= config.max, "settings are validated");
-        metrics.permits_limit.set(config.max as f64);
         let state = State {
             limit: config.max as f64,
             in_use: 0,
             in_use_by_batches: 0,
-            ring: VecDeque::new(),
-            waiting: BTreeMap::new(),
-            ticket: 0,
+            queue: Queue::default(),
+            overloaded: false,
             progressed_at: Instant::now(),
             halved_at: None,
             pleas: 0,
         };
-        Arc::new(Self { config, metrics, state: Mutex::new(state) })
+        let limiter = Arc::new(Self { config, metrics, state: Mutex::new(state) });
+        limiter.show_limit(&limiter.lock());
+        limiter.metrics.overloaded.set(0);
+        limiter
     }
 
     /// A permit, if there is room and nobody of the lane waits.
     pub fn try_acquire(self: &Arc<Self>, lane: Lane) -> Option<Permit> {
         let mut state = self.lock();
-        let free = !state.waiting.contains_key(&lane) && self.has_room(&state, lane);
+        let free = !state.queue.waits(lane) && self.room(&state)(lane);
         free.then(|| self.take(&mut state, lane))
     }
 
-    /// Waits for a permit. `place` orders the waiters of one lane; dropping the future gives up the turn.
+    /// Waits for a permit for something that is begun: a read of a batch, or a plain request that goes on, at place 0. `place`
+    /// orders the waiters of one lane; dropping the future gives up the turn.
     pub async fn acquire(self: &Arc<Self>, lane: Lane, place: u32) -> Permit {
+        assert!(lane != Lane::PLAIN || place < NEW, "a plain request that is not begun is admitted or refused");
         if let Some(permit) = self.try_acquire(lane) {
             return permit;
         }
-        let (mut turn, ticket) = {
-            let mut state = self.lock();
-            state.ticket += 1;
-            let ticket = (place, state.ticket);
-            let (sender, receiver) = oneshot::channel();
-            if !state.waiting.contains_key(&lane) {
-                state.ring.push_back(lane);
-            }
-            state.waiting.entry(lane).or_default().insert(ticket, sender);
-            (receiver, ticket)
-        };
-        let _leave = Leave { limiter: self, lane, ticket };
+        let (mut turn, ticket) = self.lock().queue.push(lane, place);
+        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
         // A lane may have room while an earlier one waits for want of its own share.
         self.dispatch();
         (&mut turn).await.expect("a waiter is only ever removed with its permit or by itself")
+    }
+
+    /// A permit for a plain request that is not begun: it waits for `queue_wait` at the longest, and in an overload behind few
+    /// others.
+    ///
+    /// # Errors
+    /// [`Overloaded`]: the request is to be refused.
+    pub async fn admit(self: &Arc<Self>) -> Result<Permit, Overloaded> {
+        if let Some(permit) = self.try_acquire(Lane::PLAIN) {
+            return Ok(permit);
+        }
+        let (mut turn, ticket) = {
+            let mut state = self.lock();
+            if state.overloaded && state.queue.plain() >= state.plain_max() {
+                return Err(Overloaded);
+            }
+            let pushed = state.queue.push(Lane::PLAIN, NEW);
+            self.show_plain(&mut state);
+            pushed
+        };
+        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
+        self.dispatch();
+        // Who is taken out of the queue, and who has waited for too long and leaves it, are told the same.
+        timeout(self.config.queue_wait, &mut turn).await.map_err(|_| Overloaded)?.map_err(|_| Overloaded)
+    }
+
+    /// Whether no new batch is to begin: as many wait for a permit as there are permits for batches, so that each of them has
+    /// one read under way on average and moves as fast as GETs one after another would. Batches that wait for their readers, or
+    /// for the breaker, do not count.
+    pub fn is_full_of_batches(&self) -> bool {
+        let state = self.lock();
+        state.queue.batches() >= self.for_batches(&state).max(BATCHES_WAITING)
     }
 
     /// The backend moved something for someone. Deadlines of reads that wait for a permit stand still while it does.
@@ -140,7 +187,7 @@ impl Limiter {
         state.pleas = state.pleas.saturating_sub(1);
         if state.limit < self.config.max as f64 {
             state.limit = (state.limit + 1.0 / state.limit).min(self.config.max as f64);
-            self.metrics.permits_limit.set(state.limit.floor());
+            self.show_limit(&state);
             drop(state);
             self.dispatch();
         }
@@ -155,7 +202,7 @@ impl Limiter {
             state.halved_at = Some(now);
             if state.limit > self.config.min as f64 {
                 state.limit = (state.limit / 2.0).max(self.config.min as f64);
-                self.metrics.permits_limit.set(state.limit.floor());
+                self.show_limit(&state);
             } else {
                 state.pleas = (state.pleas + 1).min(PLEAS_MAX);
             }
@@ -177,14 +224,18 @@ impl Limiter {
         self.state.lock().expect("no code panics while it holds the lock")
     }
 
-    fn has_room(&self, state: &State, lane: Lane) -> bool {
+    /// Whether there is a permit for somebody of a lane.
+    fn room(&self, state: &State) -> impl Fn(Lane) -> bool + use<> {
+        let for_plain = state.in_use < state.limit as usize;
+        let for_batches = for_plain && state.in_use_by_batches < self.for_batches(state);
+        move |lane| if lane == Lane::PLAIN { for_plain } else { for_batches }
+    }
+
+    /// The permits that batches may take; at least one, or they would never move.
+    fn for_batches(&self, state: &State) -> usize {
         let limit = state.limit as usize;
-        if lane == Lane::PLAIN {
-            return state.in_use < limit;
-        }
-        // At least one for batches, or they would never move.
         let kept = (limit as f64 * self.config.plain_share).ceil() as usize;
-        state.in_use < limit && state.in_use_by_batches < limit.saturating_sub(kept).max(1)
+        limit.saturating_sub(kept).max(1)
     }
 
     fn take(self: &Arc<Self>, state: &mut State, lane: Lane) -> Permit {
@@ -199,15 +250,9 @@ impl Limiter {
         loop {
             let (permit, sender) = {
                 let mut state = self.lock();
-                let Some(at) = state.ring.iter().position(|lane| self.has_room(&state, *lane)) else { return };
-                let lane = state.ring.remove(at).expect("the place was just found");
-                let waiters = state.waiting.get_mut(&lane).expect("a lane in the ring has waiters");
-                let (_, sender) = waiters.pop_first().expect("a lane in the ring has waiters");
-                if waiters.is_empty() {
-                    state.waiting.remove(&lane);
-                } else {
-                    state.ring.push_back(lane);
-                }
+                let room = self.room(&state);
+                let Some((lane, sender)) = state.queue.pop(room) else { return };
+                self.show_plain(&mut state);
                 (self.take(&mut state, lane), sender)
             };
             // Whoever left in this very moment drops the permit, which serves the next one.
@@ -221,6 +266,37 @@ impl Limiter {
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
     }
+
+    /// A plain request has waited for too long: those that came before the newest few have, too, or soon will have.
+    fn overload(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.overloaded, true) {
+            self.metrics.overloaded.set(1);
+            self.metrics.overloads.inc();
+        }
+        let max = state.plain_max();
+        state.queue.cut(max);
+    }
+
+    /// Takes note of how many plain requests wait; once none does, an overload is over.
+    fn show_plain(&self, state: &mut State) {
+        let waiting = state.queue.plain();
+        self.metrics.plain_waiting.set(waiting as i64);
+        if waiting == 0 && std::mem::replace(&mut state.overloaded, false) {
+            self.metrics.overloaded.set(0);
+        }
+    }
+
+    fn show_limit(&self, state: &State) {
+        self.metrics.permits_limit.set(state.limit.floor());
+        self.metrics.plain_waiting_max.set(state.plain_max() as i64);
+    }
+}
+
+impl State {
+    /// The most plain requests that wait in an overload.
+    fn plain_max(&self) -> usize {
+        self.limit as usize * PLAIN_PER_PERMIT
+    }
 }
 
 impl Drop for Permit {
@@ -233,131 +309,23 @@ impl Drop for Permit {
 /// Takes a waiter out of the queue when its future is dropped before its turn.
 struct Leave<'a> {
     limiter: &'a Limiter,
-    lane: Lane,
-    ticket: (u32, u64),
+    ticket: Ticket,
+    since: Instant,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         let mut state = self.limiter.lock();
-        if let Some(waiters) = state.waiting.get_mut(&self.lane) {
-            waiters.remove(&self.ticket);
-            if waiters.is_empty() {
-                state.waiting.remove(&self.lane);
-                state.ring.retain(|lane| *lane != self.lane);
-            }
+        if !state.queue.leave(self.ticket) {
+            return;
         }
+        // A client that has less patience than `queue_wait` says it by going away.
+        if self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
+            self.limiter.overload(&mut state);
+        }
+        self.limiter.show_plain(&mut state);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::Metrics;
-
-    fn limiter(max: usize, min: usize, plain_share: f64) -> Arc<Limiter> {
-        Limiter::new(LimitConfig { max, min, plain_share }, Metrics::new().backend("b"))
-    }
-
-    /// Starts a waiter that reports `name` when it gets its permit and holds it until told.
-    fn waiter(
-        limiter: &Arc<Limiter>,
-        lane: Lane,
-        place: u32,
-        order: &Arc<Mutex<Vec<(Lane, u32)>>>,
-    ) -> tokio::task::JoinHandle<Permit> {
-        let (limiter, order) = (Arc::clone(limiter), Arc::clone(order));
-        tokio::spawn(async move {
-            let permit = limiter.acquire(lane, place).await;
-            order.lock().expect("no panic").push((lane, place));
-            permit
-        })
-    }
-
-    async fn settle() {
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn permits_go_round_robin_over_lanes_and_lowest_place_first() {
-        let limiter = limiter(1, 1, 0.0);
-        let first = limiter.acquire(Lane::PLAIN, 0).await;
-        let order = Arc::default();
-        let mut tasks = Vec::new();
-        for (lane, place) in [(1, 5), (1, 3), (1, 4), (2, 9), (2, 1)] {
-            tasks.push(waiter(&limiter, Lane::batch(lane), place, &order));
-            settle().await;
-        }
-        drop(first);
-        for task in tasks {
-            // Each permit is dropped with its join result, which serves the next waiter.
-            tokio::spawn(async move { drop(task.await) });
-        }
-        settle().await;
-        let got: Vec<_> = order.lock().expect("no panic").iter().map(|(lane, place)| (lane.0, *place)).collect();
-        assert_eq!(got, [(1, 3), (2, 1), (1, 4), (2, 9), (1, 5)]);
-        assert_eq!(limiter.in_use(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn batches_leave_a_share_to_plain_requests() {
-        let limiter = limiter(8, 1, 0.25);
-        let order = Arc::default();
-        let held: Vec<_> = (0..8).map(|i| waiter(&limiter, Lane::batch(1), i, &order)).collect();
-        settle().await;
-        assert_eq!(limiter.in_use(), 6, "a quarter of eight is kept");
-        let _a = limiter.acquire(Lane::PLAIN, 0).await;
-        let _b = limiter.acquire(Lane::PLAIN, 0).await;
-        assert_eq!(limiter.in_use(), 8);
-        drop(held);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_leaves_the_queue_blocks_nobody() {
-        let limiter = limiter(1, 1, 0.0);
-        let first = limiter.acquire(Lane::batch(1), 0).await;
-        let order = Arc::default();
-        let gone = waiter(&limiter, Lane::batch(1), 1, &order);
-        let stays = waiter(&limiter, Lane::batch(1), 2, &order);
-        settle().await;
-        gone.abort();
-        settle().await;
-        drop(first);
-        drop(stays.await.expect("served"));
-        assert_eq!(*order.lock().expect("no panic"), [(Lane::batch(1), 2)]);
-        assert_eq!(limiter.in_use(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_limit_halves_on_slow_down_and_grows_back() {
-        let limiter = limiter(16, 4, 0.0);
-        limiter.slow_down();
-        limiter.slow_down();
-        assert_eq!(limiter.limit(), 8, "answers of one burst halve once");
-        for _ in 0..4 {
-            tokio::time::advance(HALVING_PAUSE).await;
-            limiter.slow_down();
-        }
-        assert_eq!(limiter.limit(), 4, "never below the minimum");
-        for _ in 0..200 {
-            limiter.answered();
-        }
-        assert_eq!(limiter.limit(), 16);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pleas_at_the_lowest_limit_make_the_pauses_longer() {
-        let limiter = limiter(4, 2, 0.0);
-        assert_eq!(limiter.slow_down(), 0, "the limit halves");
-        for times in [1, 2, 3] {
-            tokio::time::advance(HALVING_PAUSE).await;
-            assert_eq!((limiter.slow_down(), limiter.limit()), (times, 2));
-            assert_eq!(limiter.slow_down(), times, "answers of one burst say it once");
-        }
-        limiter.answered();
-        limiter.answered();
-        assert_eq!(limiter.slow_down(), 1, "and answers make them shorter");
-    }
-}
+mod tests;

@@ -1,10 +1,11 @@
 //! Whether a batch may begin, and at whose cost. A quarter of the byte budget is kept for heads: each batch takes from it the
 //! reservation of its head and the length of its body, or is refused. The rest is for reading ahead. Its entries are counted
-//! against a budget of their own. Invariant: as long as its head is reserved a batch can always move; stalled readers cannot
+//! against a budget of their own, and a backend may have only so many batches that wait for it. Invariant: as long as its head is reserved a batch can always move; stalled readers cannot
 //! keep a new one out for longer than [`crate::stall::STALL_GRACE`].
 
 use std::sync::Arc;
 
+use crate::backend::limited::Limiter;
 use crate::budget::{Pool, Reservation};
 use crate::error::{Budget, Error, Result};
 use crate::stall::{StallWatch, Wanted};
@@ -35,6 +36,17 @@ pub struct Admitted {
 /// The bytes of the budget that are kept for heads.
 pub fn heads_share(memory_bytes_max: u64) -> u64 {
     memory_bytes_max / HEADS_SHARE
+}
+
+/// Admits a batch at the backends of its entries, or refuses it at once: what begins is to move as fast as GETs would.
+///
+/// # Errors
+/// `SlowDown`, for [`Budget::Permits`].
+pub fn admit_at<'a>(backends: impl IntoIterator<Item = &'a Limiter>) -> Result<()> {
+    match backends.into_iter().any(Limiter::is_full_of_batches) {
+        false => Ok(()),
+        true => Err(Error::refused(Budget::Permits, "as many batches wait for the store as it can read for; try again shortly")),
+    }
 }
 
 impl Admission {

@@ -1,8 +1,8 @@
 //! The life of one BatchGet, on one screen ([`Batches::answer`]):
 //!
 //! 1. [`accept`]: the head is what the contract wants, or a request-level error.
-//! 2. [`admission`]: bytes for the request and for the head of the answer, or 503.
-//! 3. [`request`]: the verified body, read strictly; its entries are admitted too, or 503.
+//! 2. [`admission`]: bytes for the request and for the head of the answer, and a backend that can read for one more, or 503.
+//! 3. [`request`]: the verified body, read strictly; its entries and their backends are admitted too, or 503.
 //! 4. [`plan`]: entry by entry, may this identity read this, and where is it.
 //! 5. [`driver`]: one task that starts [`fetch`]es as far as bytes are reserved for them, keeps the [`order`], lets
 //!    [`encode`] write the parts, and sends chunks through [`body`] while the client takes them.
@@ -118,6 +118,8 @@ impl Batches {
         let format = accept::check(ask.head)?;
         check_signing(&ask)?;
         let length = self.body_length(&ask.head.headers)?;
+        // Of the URL's bucket at once, and of the entries' own as soon as they are known: others may have begun meanwhile.
+        self.admit_at_backends(ask.bucket)?;
         // Twice: the text and what is read from it are there together.
         let mut admitted = self.admission.admit(2 * length).await?;
         let (body, _) = VerifiedBody::new(ask.authenticated.payload, &ask.head.headers, body)?;
@@ -127,6 +129,7 @@ impl Batches {
         drop(body);
         admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
         self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        self.admit_at_backends(batch.buckets(ask.bucket))?;
         let plan = Plan {
             bucket: ask.bucket.unwrap_or_default().to_owned(),
             identity: ask.authenticated.identity,
@@ -135,6 +138,11 @@ impl Batches {
             entries: Vec::new(),
         };
         Ok(self.start(batch, format, plan, admitted, ask.request_id))
+    }
+
+    /// Refuses a batch if as many wait for the backend of one of its buckets as it can read for.
+    fn admit_at_backends<'a>(&self, buckets: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        admission::admit_at(buckets.into_iter().filter_map(|bucket| self.routes.find(bucket)).map(|(backend, _)| &*backend.limiter))
     }
 
     /// Starts the driver and returns the head of the answer with the body that it feeds.

@@ -41,6 +41,13 @@ impl BatchRequest {
         self.summary || self.on_error != OnError::Continue
     }
 
+    /// The buckets of its entries, of which `bucket` is that of entries that name none; each once for a run of entries.
+    pub fn buckets<'a>(&'a self, bucket: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+        let mut last = None;
+        let all = self.entries.iter().filter_map(move |entry| entry.bucket.as_ref().map(|own| own.as_str()).or(bucket));
+        all.filter(move |bucket| last.replace(*bucket) != Some(*bucket))
+    }
+
     /// How an archive's members are named that have no `Id`.
     pub fn naming(&self) -> Naming {
         if self.entries.iter().any(|entry| entry.bucket.is_some()) { Naming::BucketAndKey } else { Naming::Key }

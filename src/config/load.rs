@@ -236,7 +236,7 @@ fn batch(r: &mut Reader<'_>, node: Option<Node>) -> BatchConfig {
 fn tail(r: &mut Reader<'_>, node: Option<Node>) -> TailConfig {
     let mut c = TailConfig::default();
     let mut s = r.section("tail", node);
-    fields!(r, s, c: backoff_base, backoff_max, plain_share, retry_share, breaker_failures, breaker_pause);
+    fields!(r, s, c: backoff_base, backoff_max, plain_share, queue_wait, retry_share, breaker_failures, breaker_pause);
     r.finish(s);
     c
 }

@@ -225,6 +225,13 @@ pub struct TailConfig {
     pub backoff_max: Duration,
     /// Share of each backend's permits that batches leave to plain requests, 0.0 to 0.9. Default 0.25.
     pub plain_share: f64,
+    /// The longest that a plain request waits to be sent while others are; then it gets 503. One that has waited in vain, or
+    /// whose client left after a quarter of it, shows that the backend is overloaded: until nobody waits, only the newest two
+    /// for each permit do, and more get 503 at once. Longer than the 1.25 s for which a client that stalls keeps a permit.
+    /// Default `"2s"`.
+    #[serde(serialize_with = "value::as_duration")]
+    #[schemars(with = "DurationText")]
+    pub queue_wait: Duration,
     /// How many of the requests to a backend may be retries of failed ones, as a share of the others, 0.0 to 1.0; ten a
     /// second always may. Default 0.2.
     pub retry_share: f64,
@@ -242,6 +249,7 @@ impl Default for TailConfig {
             backoff_base: Duration::from_millis(50),
             backoff_max: Duration::from_secs(2),
             plain_share: 0.25,
+            queue_wait: Duration::from_secs(2),
             retry_share: 0.2,
             breaker_failures: 20,
             breaker_pause: Duration::from_secs(1),

@@ -127,7 +127,7 @@ fn tables_and_lists_of_the_wrong_shape_are_named() {
 #[test]
 fn rules_over_several_keys_are_kept() {
     let text = "[server]\nmemory_bytes_max = \"4MiB\"\nchunk_bytes_max = \"4MiB\"\nregion = \"a/b\"\ndomains = [\"http://x\", \"a.b\", \"A.b\"]\nrequests_max = 0\n\
-                listen = []\nreload_interval = \"9ms\"\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\nretry_share = 1.5\nbreaker_failures = 0\nbreaker_pause = \"0s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
+                listen = []\nreload_interval = \"9ms\"\n[batch]\nentry_bytes = \"3MiB\"\nwindow_bytes = \"2MiB\"\n[tail]\nbackoff_base = \"3s\"\nqueue_wait = \"0s\"\nretry_share = 1.5\nbreaker_failures = 0\nbreaker_pause = \"0s\"\n[log]\nlevel = \"info,hyper=loud\"\n";
     let expected = [
         "2 server.memory_bytes_max",
         "4 server.region",
@@ -138,10 +138,11 @@ fn rules_over_several_keys_are_kept() {
         "8 server.reload_interval",
         "10 batch.entry_bytes",
         "13 tail.backoff_base",
-        "14 tail.retry_share",
-        "15 tail.breaker_failures",
-        "16 tail.breaker_pause",
-        "18 log.level",
+        "14 tail.queue_wait",
+        "15 tail.retry_share",
+        "16 tail.breaker_failures",
+        "17 tail.breaker_pause",
+        "19 log.level",
     ];
     let result = load_text(text);
     assert_eq!(places(result.clone()), expected);

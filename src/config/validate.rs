@@ -175,6 +175,7 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
     });
     rules
         .check((0.0..=0.9).contains(&t.plain_share), &["tail.plain_share"], || format!("{} is not from 0.0 to 0.9", t.plain_share));
+    rules.wait("tail.queue_wait", t.queue_wait);
     rules
         .check((0.0..=1.0).contains(&t.retry_share), &["tail.retry_share"], || format!("{} is not from 0.0 to 1.0", t.retry_share));
     rules.count("tail.breaker_failures", t.breaker_failures);

@@ -10,14 +10,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::BodyExt;
 use rand::Rng;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::outcome::Unanswered;
 use super::permitted::Permitted;
 use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass};
-use crate::backend::limited::{Lane, Permit};
+use crate::backend::limited::{Lane, Overloaded, Permit};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -170,8 +170,8 @@ impl Passthrough {
     }
 
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
-        let acquired = timeout(backend.response_timeout, backend.limiter.acquire(Lane::PLAIN, 0)).await;
-        acquired.map_err(|_| Error::refused(Budget::Permits, "the store is busy; try again shortly"))
+        let busy = |Overloaded| Error::refused(Budget::Permits, "more is asked of the store than it can answer; try again shortly");
+        backend.limiter.admit().await.map_err(busy)
     }
 }
 

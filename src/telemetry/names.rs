@@ -61,6 +61,10 @@ pub struct Metrics {
     pub certificate_expiry: IntGaugeVec,
     permits_in_use: IntGaugeVec,
     permits_limit: GaugeVec,
+    plain_waiting: IntGaugeVec,
+    plain_waiting_max: IntGaugeVec,
+    overloaded: IntGaugeVec,
+    overloads_total: IntCounterVec,
     attempts_total: IntCounterVec,
     attempt_seconds: HistogramVec,
     retries_total: IntCounterVec,
@@ -90,6 +94,14 @@ pub struct BackendMetrics {
     pub permits_in_use: IntGauge,
     /// Permits there are now: the adaptive limit.
     pub permits_limit: Gauge,
+    /// Plain requests that wait for a permit.
+    pub plain_waiting: IntGauge,
+    /// The most that `plain_waiting` may be in an overload.
+    pub plain_waiting_max: IntGauge,
+    /// 1 while plain requests come faster than they are served, and so are refused, else 0.
+    pub overloaded: IntGauge,
+    /// Times that an overload began.
+    pub overloads: IntCounter,
     /// Requests answered with a status below 500.
     pub attempts_ok: IntCounter,
     /// Requests answered with 5xx other than a plea to slow down.
@@ -168,6 +180,18 @@ impl Metrics {
             ),
             permits_in_use: gauges("batchgate_backend_permits_in_use", "reads and requests that wait for a backend", &["backend"]),
             permits_limit: float_gauges("batchgate_backend_permits_limit", "adaptive limit of permits in use", &["backend"]),
+            plain_waiting: gauges("batchgate_backend_plain_waiting", "plain requests that wait for a permit", &["backend"]),
+            plain_waiting_max: gauges(
+                "batchgate_backend_plain_waiting_max",
+                "most plain requests that wait in an overload",
+                &["backend"],
+            ),
+            overloaded: gauges(
+                "batchgate_backend_overloaded",
+                "1 while plain requests are refused because they waited for too long",
+                &["backend"],
+            ),
+            overloads_total: counters("batchgate_backend_overloads_total", "times that an overload began", &["backend"]),
             attempts_total: counters(
                 "batchgate_backend_attempts_total",
                 "requests to a backend by outcome",
@@ -237,6 +261,10 @@ impl Metrics {
             Box::new(m.certificate_expiry.clone()),
             Box::new(m.permits_in_use.clone()),
             Box::new(m.permits_limit.clone()),
+            Box::new(m.plain_waiting.clone()),
+            Box::new(m.plain_waiting_max.clone()),
+            Box::new(m.overloaded.clone()),
+            Box::new(m.overloads_total.clone()),
             Box::new(m.attempts_total.clone()),
             Box::new(m.attempt_seconds.clone()),
             Box::new(m.retries_total.clone()),
@@ -262,6 +290,10 @@ impl Metrics {
         BackendMetrics {
             permits_in_use: self.permits_in_use.with_label_values(&[name]),
             permits_limit: self.permits_limit.with_label_values(&[name]),
+            plain_waiting: self.plain_waiting.with_label_values(&[name]),
+            plain_waiting_max: self.plain_waiting_max.with_label_values(&[name]),
+            overloaded: self.overloaded.with_label_values(&[name]),
+            overloads: self.overloads_total.with_label_values(&[name]),
             attempts_ok: attempts("ok"),
             attempts_failed: attempts("failed"),
             attempts_slow_down: attempts("slow_down"),

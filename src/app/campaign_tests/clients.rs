@@ -62,6 +62,8 @@ pub(super) enum Got {
         message: String,
         /// Bytes that were free for the heads of batches then.
         heads_free: u64,
+        /// As many batches waited as may.
+        full: bool,
     },
     /// The client went away before there was anything.
     Left,
@@ -154,7 +156,8 @@ impl Gateway {
     }
 
     fn failed(&self, error: &Error) -> Got {
-        Got::Failed { kind: error.kind, message: error.message.to_string(), heads_free: self.rig.heads.free() }
+        let full = self.rig.backend.limiter.is_full_of_batches();
+        Got::Failed { kind: error.kind, message: error.message.to_string(), heads_free: self.rig.heads.free(), full }
     }
 
     /// A request that goes through as it is.

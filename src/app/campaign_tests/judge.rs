@@ -95,7 +95,7 @@ impl<'a> Judge<'a> {
     fn outcome(&self, outcome: &Outcome) -> Result<(), String> {
         match (&outcome.job.what, &outcome.got) {
             (What::Batch(batch), Got::Batch(answer)) => self.batch(outcome, batch, answer),
-            (What::Batch(_), Got::Failed { kind: Kind::SlowDown, heads_free, .. }) => self.refused(*heads_free),
+            (What::Batch(_), Got::Failed { kind: Kind::SlowDown, heads_free, full, .. }) => self.refused(*heads_free, *full),
             (What::Read { key, head, range, client }, got) => {
                 self.plain_in_time(outcome, Duration::ZERO)?;
                 if self.met(outcome).len() > PLAIN_ATTEMPTS_MAX {
@@ -114,12 +114,12 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A batch is refused only if there is no room for its head.
-    fn refused(&self, heads_free: u64) -> Result<(), String> {
+    /// A batch is refused only if there is no room for its head, or too many others wait for the store.
+    fn refused(&self, heads_free: u64, full: bool) -> Result<(), String> {
         let numbers = self.world.numbers;
         // No request of a campaign is longer.
         let room = numbers.entry_bytes + 8 * 1024;
-        if heads_free < room { Ok(()) } else { Err(format!("refused with {heads_free} bytes free")) }
+        if full || heads_free < room { Ok(()) } else { Err(format!("refused with {heads_free} bytes free")) }
     }
 
     fn batch(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<(), String> {
@@ -340,8 +340,8 @@ impl<'a> Judge<'a> {
             Kind::ServiceUnavailable => any(|act| matches!(act, Act::Unreachable)) || (acts.is_empty() && self.is_unwell(outcome)),
             Kind::BadGateway => down || any(|act| matches!(act, Act::Reset | Act::Garbled | Act::LostAnswer | Act::HalfArrives)),
             Kind::GatewayTimeout => any(|act| matches!(act, Act::Silent | Act::SilentAfterWrite)),
-            // No permit came: others held them all that time.
-            Kind::SlowDown => acts.is_empty() && outcome.ended - outcome.started >= self.world.numbers.response_timeout,
+            // No permit came in time, to this one or to others before it.
+            Kind::SlowDown => acts.is_empty() && self.gateway.rig.backend.metrics.overloads.get() > 0,
             _ => false,
         };
         if right { Ok(()) } else { Err(format!("{kind:?} ({message}) for nothing")) }

@@ -30,6 +30,7 @@ fn numbers() -> Numbers {
         deadline: DEADLINE,
         attempt_timeout: 5 * SECOND,
         response_timeout: 300 * SECOND,
+        queue_wait: 2 * SECOND,
         backoff_max: 2 * SECOND,
     }
 }

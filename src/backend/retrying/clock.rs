@@ -138,7 +138,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_moving_queue_costs_no_time_and_a_dead_one_one_deadline() {
-        let limiter = Limiter::new(LimitConfig { max: 1, min: 1, plain_share: 0.0 }, Metrics::new().backend("b"));
+        let limiter =
+            Limiter::new(LimitConfig { max: 1, min: 1, plain_share: 0.0, queue_wait: SECOND }, Metrics::new().backend("b"));
         let held = limiter.acquire(Lane::PLAIN, 0).await;
         let mover = tokio::spawn({
             let limiter = Arc::clone(&limiter);

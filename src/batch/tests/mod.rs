@@ -76,6 +76,8 @@ pub(crate) struct Numbers {
     pub attempt_timeout: Duration,
     /// Of plain requests.
     pub response_timeout: Duration,
+    /// Of plain requests too.
+    pub queue_wait: Duration,
     pub backoff_max: Duration,
 }
 
@@ -92,6 +94,7 @@ impl Default for Numbers {
             deadline: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(60),
+            queue_wait: Duration::from_secs(2),
             backoff_max: Duration::from_millis(200),
         }
     }
@@ -120,7 +123,8 @@ impl Rig {
     pub fn new(numbers: Numbers, otherwise: Step, seed: u64) -> Self {
         let metrics = Metrics::new();
         let store = SimStore::new(otherwise);
-        let limit = LimitConfig { max: numbers.permits, min: numbers.permits_min, plain_share: 0.25 };
+        let limit =
+            LimitConfig { max: numbers.permits, min: numbers.permits_min, plain_share: 0.25, queue_wait: numbers.queue_wait };
         let breaker = BreakerConfig { failures: 20, pause: Duration::from_secs(1), attempt_timeout: numbers.attempt_timeout };
         let backend = Arc::new(Backend {
             name: "sim".into(),
@@ -188,6 +192,7 @@ impl Rig {
         let mut admitted = self.admission.admit(body.len() as u64).await?;
         let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
         self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        self.batches.admit_at_backends(batch.buckets(Some("b")))?;
         let plan = Plan {
             entries: Vec::new(),
             bucket: "b".into(),

@@ -1,6 +1,7 @@
 //! Outages in simulated time: what the breaker and the budget of retries make of them, as a batch and its store see it.
 
 use super::*;
+use crate::error::{Budget, Kind};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -145,5 +146,62 @@ async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker()
     let answer = rig.run(&request(&wanted), Client::Eager).await;
     assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
     assert!(rig.backend.metrics.breaker_opened.get() > 0);
+    rig.settled().await.expect("settled");
+}
+
+/// Starts batches of `wanted`, `gap` apart, for as long as they are admitted; what they and the first refusal came to.
+async fn start_many(rig: &Rig, wanted: &[Wanted], count: usize, gap: Duration) -> (Vec<tokio::task::JoinHandle<Answer>>, usize) {
+    let (mut under_way, mut refused) = (Vec::new(), 0);
+    for _ in 0..count {
+        match rig.try_start(&request(wanted)).await {
+            Ok(response) => under_way.push(tokio::spawn(Client::Eager.take(response, Instant::now()))),
+            Err(error) => {
+                assert_eq!((error.kind, error.budget), (Kind::SlowDown, Some(Budget::Permits)));
+                refused += 1;
+            }
+        }
+        sleep(gap).await;
+    }
+    (under_way, refused)
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_over_what_the_store_can_read_for_are_refused_and_the_others_are_as_fast_as_gets() {
+    let wanted = many(64);
+    // 8 permits, 6 of them for batches, 20 ms each: 300 objects a second, and a batch of 64 in 4.3 s beside 19 others.
+    let numbers = Numbers { permits: 8, ..numbers() };
+    let rig = rig(numbers, &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    let (under_way, refused) = start_many(&rig, &wanted, 100, Duration::from_millis(5)).await;
+    assert!((16..=20).contains(&under_way.len()) && refused >= 80, "{} admitted", under_way.len());
+    for answer in under_way {
+        let answer = answer.await.expect("no panic");
+        assert!(statuses(&answer).iter().all(|status| *status == 200));
+        assert!(answer.took <= 64 * Duration::from_millis(20) * 4, "{:?}", answer.took);
+    }
+    rig.run(&request(&wanted), Client::Eager).await.whole().expect("and later ones are admitted as before");
+    rig.settled().await.expect("settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_can_ride_an_outage_out_are_admitted_and_none_is_added_until_they_have() {
+    let wanted = many(8);
+    let numbers = Numbers { permits: 8, ..numbers() };
+    let rig = rig(numbers, &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    rig.store.all(Some(Step::of(Act::Unreachable)));
+    let (first, refused) = start_many(&rig, &wanted, 10, Duration::from_millis(200)).await;
+    assert_eq!((first.len(), refused), (10, 0));
+    assert!(rig.backend.breaker.is_open());
+    let (more, refused) = start_many(&rig, &wanted, 40, Duration::from_millis(50)).await;
+    assert_eq!((more.len(), refused), (40, 0), "who waits for the breaker does not wait for a permit");
+    rig.store.all(None);
+    while rig.backend.breaker.is_open() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let (late, refused) = start_many(&rig, &wanted, 1, Duration::from_millis(1)).await;
+    assert_eq!((late.len(), refused), (0, 1), "they are more than the store can read for at once");
+    for answer in first.into_iter().chain(more) {
+        assert!(statuses(&answer.await.expect("no panic")).iter().all(|status| *status == 200));
+    }
+    rig.run(&request(&wanted), Client::Eager).await.whole().expect("admitted");
     rig.settled().await.expect("settled");
 }
