@@ -1,6 +1,7 @@
 //! Holds what clients got against what the store was, did and recorded. What enters is a run that has ended; what leaves is
 //! every invariant of the contract that it broke, in words.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -28,17 +29,16 @@ const PLAIN_BACKOFF_MAX: Duration = Duration::from_millis(150);
 /// refusal.
 const PLAIN_WAITS_MAX: u32 = 3;
 
-/// Bytes after which an entry has its deadline again.
-const MIB: usize = 1 << 20;
-
 /// What a client is told of a write of which nobody knows.
 const UNKNOWN: &str = "the outcome is unknown";
 
 /// See the module.
 pub(super) struct Judge<'a> {
-    world: &'a World,
-    gateway: &'a Gateway,
-    begun: Instant,
+    pub(super) world: &'a World,
+    pub(super) gateway: &'a Gateway,
+    pub(super) begun: Instant,
+    /// Batches that were held to what an outage longer than their deadline may cost.
+    pub(super) outages_judged: Cell<usize>,
     /// Attempts by job.
     met: HashMap<u32, Vec<Met>>,
     /// How often the write of a job was carried out.
@@ -55,19 +55,20 @@ impl<'a> Judge<'a> {
         for one in gateway.rig.store.carried() {
             *carried.entry(one.expect("every request has a number")).or_default() += 1;
         }
-        Self { world, gateway, begun, met, carried }
+        Self { world, gateway, begun, outages_judged: Cell::new(0), met, carried }
     }
 
     /// Everything that is wrong with the run.
     pub async fn violations(&self, outcomes: &[Outcome]) -> Vec<String> {
         let judged = outcomes.iter().filter_map(|outcome| {
             let wrong = self.outcome(outcome).err()?;
-            let at = outcome.started.duration_since(self.begun);
+            let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
+            let windows: Vec<_> = self.world.windows.iter().filter(|w| w.from <= until && from <= w.until).collect();
+            let Outcome { job, .. } = outcome;
+            let met = self.met(outcome);
             Some(format!(
-                "job {} at {at:?}: {wrong}\n  of {:?}\n  met {:?}",
-                outcome.job.number,
-                outcome.job.what,
-                self.met(outcome)
+                "job {} from {from:?} to {until:?}: {wrong}\n  in {windows:?}\n  of {:?}\n  met {met:?}",
+                job.number, job.what
             ))
         });
         let mut violations: Vec<_> = judged.collect();
@@ -75,6 +76,7 @@ impl<'a> Judge<'a> {
         if hung > 0 {
             violations.push(format!("{hung} requests hang"));
         }
+        violations.extend(self.held_for_something(outcomes).err());
         violations.extend(self.gateway.rig.store.wrong());
         violations.extend(self.gateway.rig.settled().await.err());
         let (peak, max) = (self.gateway.rig.store.watched_peak(), self.gateway.rig.shared.max());
@@ -146,7 +148,7 @@ impl<'a> Judge<'a> {
         if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
             return Err("the message broke for nothing".into());
         }
-        batch.wanted.iter().try_for_each(|wanted| self.in_time(outcome, batch, wanted))
+        self.in_time(outcome, batch, answer, parts.len())
     }
 
     /// The bytes of one generation that the object had meanwhile, or an error that says why not.
@@ -185,7 +187,7 @@ impl<'a> Judge<'a> {
         Err(format!("{:?} is {} {code} for nothing", part.id, part.status))
     }
 
-    fn met_by<'b>(&'b self, outcome: &Outcome, key: &'b str) -> impl Iterator<Item = &'b Met> {
+    pub(super) fn met_by<'b>(&'b self, outcome: &Outcome, key: &'b str) -> impl Iterator<Item = &'b Met> {
         self.met.get(&outcome.job.number).into_iter().flatten().filter(move |met| met.asker.1 == key)
     }
 
@@ -257,27 +259,6 @@ impl<'a> Judge<'a> {
             }
         }
         versions
-    }
-
-    /// The time that an entry's attempts took, all together, is within its deadline, and one more where it streams and for each
-    /// further MiB.
-    fn in_time(&self, outcome: &Outcome, batch: &Batch, wanted: &Wanted) -> Result<(), String> {
-        let numbers = self.world.numbers;
-        let times = batch.wanted.iter().filter(|other| other.key == wanted.key).count() as u32;
-        let lengths: Vec<_> = self
-            .gateway
-            .rig
-            .store
-            .history(&wanted.key)
-            .iter()
-            .filter_map(|(_, object)| object.as_ref().map(|object| object.length))
-            .collect();
-        let longest = lengths.iter().max().copied().unwrap_or(0);
-        let fits = longest as u64 <= numbers.entry_bytes && lengths.iter().all(|length| *length == longest);
-        let deadlines = if fits { 1 } else { 2 + (longest / MIB) as u32 };
-        let most = times * deadlines * numbers.deadline;
-        let busy = self.gateway.rig.store.busy(&(Some(outcome.job.number), wanted.key.clone()));
-        if busy <= most { Ok(()) } else { Err(format!("{} took {busy:?} of the store's time, {most:?} at the most", wanted.key)) }
     }
 
     fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {

@@ -3,6 +3,7 @@
 //! contract. A run that fails prints its seed and the command that repeats it. `BATCHGATE_CAMPAIGN_SEED` runs one seed,
 //! `BATCHGATE_CAMPAIGN_RUNS` so many fresh ones.
 
+mod bounds;
 mod clients;
 mod judge;
 mod scenarios;
@@ -35,6 +36,8 @@ struct Ran {
     /// Differs with anything that happened, and when.
     trace: String,
     figures: String,
+    /// Batches that were held to what an outage longer than their deadline may cost.
+    outages_judged: usize,
 }
 
 fn campaign(seed: u64, jobs: usize, span: Duration) -> Ran {
@@ -43,8 +46,10 @@ fn campaign(seed: u64, jobs: usize, span: Duration) -> Ran {
         let begun = Instant::now();
         let gateway = Arc::new(Gateway::of(&world));
         let outcomes = gateway.run(&world.jobs).await;
-        let violations = Judge::new(&world, &gateway, begun).violations(&outcomes).await;
-        Ran { violations, trace: trace(&gateway, &outcomes, begun), figures: figures(&gateway, &outcomes) }
+        let judge = Judge::new(&world, &gateway, begun);
+        let violations = judge.violations(&outcomes).await;
+        let outages_judged = judge.outages_judged.get();
+        Ran { violations, trace: trace(&gateway, &outcomes, begun), figures: figures(&gateway, &outcomes), outages_judged }
     })
 }
 
@@ -97,13 +102,14 @@ fn figures(gateway: &Gateway, outcomes: &[Outcome]) -> String {
 
 #[expect(clippy::print_stderr, reason = "a seed that nobody sees reproduces nothing")]
 fn report(seed: u64, ran: &Ran) {
-    eprintln!("seed {seed}: {}; {} violations", ran.figures, ran.violations.len());
+    eprintln!("seed {seed}: {}; {} batches in long outages; {} violations", ran.figures, ran.outages_judged, ran.violations.len());
     let shown = ran.violations.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     assert!(
         ran.violations.is_empty(),
         "{} violations with seed {seed}; to repeat: BATCHGATE_CAMPAIGN_SEED={seed} cargo t --lib campaign_tests\n{shown}",
         ran.violations.len()
     );
+    assert!(ran.outages_judged > 0, "no batch of seed {seed} met a long outage");
 }
 
 #[expect(clippy::disallowed_methods, reason = "whoever runs the tests may name a seed")]

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
 
 use crate::batch::tests::objects::Object;
 use crate::batch::tests::store::{Act, Fault, FaultWindow};
-use crate::batch::tests::{Client, Numbers, Wanted};
+use crate::batch::tests::{Client, Numbers, Wanted, request};
 
 /// Keys of small objects, of large ones, and of those that are also written.
 const SMALL: usize = 40;
@@ -78,6 +79,17 @@ pub(super) enum Condition {
     Current,
 }
 
+impl Batch {
+    /// What the client sends.
+    pub fn request(&self) -> Value {
+        let mut request = request(&self.wanted);
+        request["OnError"] = json!(self.on_error);
+        request["Order"] = json!(if self.completion { "Completion" } else { "Request" });
+        request["Summary"] = json!(self.summary);
+        request
+    }
+}
+
 impl World {
     /// `jobs` requests spread over `span`.
     pub fn of(seed: u64, jobs: usize, span: Duration) -> Self {
@@ -89,7 +101,7 @@ impl World {
             let length = *[0, 1, 300, 1000, 1024, 1500, 3000, 6000].choose(&mut random).expect("some");
             objects.push((small(at), Object { weak, versioned: random.random_bool(0.2), ..Object::of(length) }));
         }
-        objects.extend((0..LARGE).map(|at| (large(at), Object::of(random.random_range(20_000..90_000)))));
+        objects.extend((0..LARGE).map(|at| (large(at), Object::of(random.random_range(60_000..140_000)))));
         objects.extend((0..WRITTEN / 2).map(|at| (written(at), Object::of(random.random_range(0..2000)))));
         let windows = windows(&mut random, span);
         let jobs = (0..jobs as u32).map(|number| job(&mut random, number, span)).collect();
@@ -113,7 +125,7 @@ fn numbers(random: &mut SmallRng) -> Numbers {
     let entry_bytes = *[1024u64, 4096, 16_384].choose(random).expect("some");
     Numbers {
         entry_bytes,
-        window_bytes: entry_bytes * random.random_range(2..12),
+        window_bytes: entry_bytes * random.random_range(2..8),
         shared_bytes: entry_bytes * random.random_range(12..64),
         heads_bytes: entry_bytes * random.random_range(8..64) + 32 * 1024,
         concurrency: random.random_range(2..17),
@@ -126,24 +138,91 @@ fn numbers(random: &mut SmallRng) -> Numbers {
     }
 }
 
+/// Kinds of trouble. Each comes once before any comes again, so that every run meets all of them several times.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Down,
+    Mute,
+    Says,
+    Moved,
+    /// Some attempts do any of some acts.
+    Mixed,
+    /// A part of the keys is mute for longer than a deadline, while all others are well.
+    MuteKeys,
+    /// A part of the keys drips, so that no read of them ends within its deadline.
+    Drips,
+    /// Bodies break, objects change, and the store is blind to If-Match: what is resumed is of another generation.
+    Blind,
+    /// What streams breaks, and is another object then.
+    Torn,
+}
+
+const DECK: [Trouble; 14] = [
+    Trouble::Down,
+    Trouble::Down,
+    Trouble::Mute,
+    Trouble::Says,
+    Trouble::Says,
+    Trouble::Moved,
+    Trouble::Mixed,
+    Trouble::Mixed,
+    Trouble::Mixed,
+    Trouble::Mixed,
+    Trouble::MuteKeys,
+    Trouble::Drips,
+    Trouble::Blind,
+    Trouble::Torn,
+];
+
 /// Calm times between troubles of all kinds.
 fn windows(random: &mut SmallRng, span: Duration) -> Vec<FaultWindow> {
     let mut windows = Vec::new();
     let mut from = Duration::from_secs(20);
+    let mut deck = Vec::new();
     while from < span {
-        // Most are shorter than a deadline.
-        let millis = if random.random_bool(0.15) { 25_000..100_000 } else { 500..25_000 };
-        let length = Duration::from_millis(random.random_range(millis));
-        let prefix = if random.random_bool(0.4) { ["o/0", "o/1/3", "large", "written"].choose(random).expect("some") } else { "" };
-        windows.push(FaultWindow { from, until: from + length, prefix: (*prefix).to_owned(), fault: fault(random) });
+        if deck.is_empty() {
+            deck = DECK.to_vec();
+            deck.shuffle(random);
+        }
+        let trouble = deck.pop().expect("just filled");
+        let length = Duration::from_millis(length_ms(random, trouble));
+        windows.push(FaultWindow {
+            from,
+            until: from + length,
+            prefix: prefix(random, trouble).to_owned(),
+            fault: fault(random, trouble),
+        });
         // Now and then one trouble overlaps another.
-        let calm = if random.random_bool(0.2) { 0..2000 } else { 5000..90_000 };
+        let calm = if random.random_bool(0.2) { 0..2000 } else { 5000..60_000 };
         from += length / 2 + Duration::from_millis(random.random_range(calm));
     }
     windows
 }
 
-fn fault(random: &mut SmallRng) -> Fault {
+fn length_ms(random: &mut SmallRng, trouble: Trouble) -> u64 {
+    let range = match trouble {
+        Trouble::MuteKeys | Trouble::Drips => 40_000..100_000,
+        Trouble::Blind | Trouble::Torn => 30_000..60_000,
+        // Longer than a deadline, or shorter.
+        Trouble::Down | Trouble::Mute | Trouble::Says if random.random_bool(0.3) => 35_000..100_000,
+        _ => 500..25_000,
+    };
+    random.random_range(range)
+}
+
+/// Of the keys that meet it.
+fn prefix(random: &mut SmallRng, trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::MuteKeys => ["o/0", "o/1"].choose(random).expect("some"),
+        Trouble::Drips => ["o/2", "o/3", "large"].choose(random).expect("some"),
+        Trouble::Blind => ["o/", ""].choose(random).expect("some"),
+        Trouble::Torn => "large",
+        _ if random.random_bool(0.4) => ["o/0", "o/1/3", "large", "written"].choose(random).expect("some"),
+        _ => "",
+    }
+}
+
+fn fault(random: &mut SmallRng, trouble: Trouble) -> Fault {
     let answers = [
         (503, "SlowDown"),
         (503, "SlowDown"),
@@ -153,18 +232,29 @@ fn fault(random: &mut SmallRng) -> Fault {
         (429, "TooManyRequests"),
         (503, "ThrottlingException"),
     ];
-    match random.random_range(0..10) {
-        0 | 1 => Fault::Down,
-        2 => Fault::Mute,
-        3 | 4 => {
+    match trouble {
+        Trouble::Down => Fault::Down,
+        Trouble::Mute | Trouble::MuteKeys => Fault::Mute,
+        Trouble::Says => {
             let (status, code) = *answers.choose(random).expect("some");
             Fault::Says(status, code)
         }
-        5 => Fault::Moved { attempts: random.random_range(1..30) },
-        _ => Fault::Mixed {
+        Trouble::Moved => Fault::Moved { attempts: random.random_range(1..30) },
+        Trouble::Mixed => Fault::Mixed {
             share: *[0.03, 0.1, 0.3, 0.6].choose(random).expect("some"),
             change_share: *[0.0, 0.05, 0.3].choose(random).expect("some"),
             acts: (0..random.random_range(1..8)).map(|_| act(random)).collect(),
+        },
+        Trouble::Drips => Fault::Mixed { share: 1.0, change_share: 0.0, acts: vec![Act::Drip(random.random_range(200..800))] },
+        Trouble::Blind => Fault::Mixed {
+            share: 0.7,
+            change_share: 0.4,
+            acts: vec![Act::Cut(200), Act::Cut(900), Act::Cut(3000), Act::Unconditional, Act::Unconditional],
+        },
+        Trouble::Torn => Fault::Mixed {
+            share: 0.6,
+            change_share: 0.5,
+            acts: vec![Act::Cut(3000), Act::Cut(20_000), Act::Cut(50_000), Act::StallAfter(30_000)],
         },
     }
 }
@@ -212,8 +302,8 @@ fn act(random: &mut SmallRng) -> Act {
 fn any_key(random: &mut SmallRng) -> String {
     match random.random_range(0..40) {
         0 => "missing".into(),
-        1 | 2 => large(random.random_range(0..LARGE)),
-        3..=7 => written(random.random_range(0..WRITTEN)),
+        1..=3 => large(random.random_range(0..LARGE)),
+        4..=8 => written(random.random_range(0..WRITTEN)),
         _ => small(random.random_range(0..SMALL)),
     }
 }

@@ -260,6 +260,16 @@ pub(crate) struct Answer {
     pub ended: Ended,
     /// From the request to the end.
     pub took: Duration,
+    /// Each time that the client asked for more: when it did, when something came, or the end, and how many octets it had then.
+    pub waits: Vec<Wait>,
+}
+
+/// A client that waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub since: Instant,
+    pub until: Instant,
+    pub octets: usize,
 }
 
 impl Client {
@@ -267,7 +277,7 @@ impl Client {
         let (head, mut body) = response.into_parts();
         let header = |name: &str| head.headers[name].to_str().expect("text").to_owned();
         let (content_type, count) = (header("content-type"), header("batch-count").parse().expect("a number"));
-        let mut octets = Vec::new();
+        let (mut octets, mut waits) = (Vec::new(), Vec::new());
         let mut stalled = false;
         let ended = loop {
             match self {
@@ -279,15 +289,24 @@ impl Client {
                 Self::Drip { pause_ms } => sleep(Duration::from_millis(pause_ms)).await,
                 _ => {}
             }
-            match timeout(FOR_EVER, body.frame()).await {
-                Err(_) => break Ended::Never,
-                Ok(None) => break Ended::Cleanly,
-                Ok(Some(Err(_))) => break Ended::Broken,
-                Ok(Some(Ok(frame))) => octets.extend_from_slice(&frame.into_data().expect("no trailers")),
+            let since = Instant::now();
+            let frame = timeout(FOR_EVER, body.frame()).await;
+            let ended = match frame {
+                Err(_) => Some(Ended::Never),
+                Ok(None) => Some(Ended::Cleanly),
+                Ok(Some(Err(_))) => Some(Ended::Broken),
+                Ok(Some(Ok(frame))) => {
+                    octets.extend_from_slice(&frame.into_data().expect("no trailers"));
+                    None
+                }
+            };
+            waits.push(Wait { since, until: Instant::now(), octets: octets.len() });
+            if let Some(ended) = ended {
+                break ended;
             }
         };
         drop(body);
-        Answer { content_type, count, octets, ended, took: started.elapsed() }
+        Answer { content_type, count, octets, ended, took: started.elapsed(), waits }
     }
 }
 

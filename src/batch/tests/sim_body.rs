@@ -75,7 +75,7 @@ impl http_body::Body for SimBody {
         }
         let count = self.step.frame_bytes.clamp(1, self.rest.len());
         let frame = self.rest.split_to(count);
-        self.store.gave(count);
+        self.store.gave(count, self.step.act);
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }

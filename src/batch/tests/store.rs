@@ -46,6 +46,8 @@ struct State {
     reading_peak: usize,
     bodies: usize,
     given_bytes: usize,
+    /// When bytes of good answers were handed out.
+    gave_at: Vec<Instant>,
     asked: Vec<(Instant, ReadAsk)>,
     faults: Option<Faults>,
     met: Vec<Met>,
@@ -166,6 +168,13 @@ impl SimStore {
         self.lock().given_bytes
     }
 
+    /// Whether it handed out bytes of any good answer within a time.
+    pub fn gave_within(&self, from: Instant, until: Instant) -> bool {
+        let state = self.lock();
+        let first = state.gave_at.partition_point(|at| *at < from);
+        state.gave_at.get(first).is_some_and(|at| *at <= until)
+    }
+
     /// Keeps an eye on how much of `pool` is taken.
     pub fn watch(&self, pool: Pool) {
         self.lock().watched = Some(pool);
@@ -219,10 +228,13 @@ impl SimStore {
         self.lock().bodies -= 1;
     }
 
-    pub(super) fn gave(&self, bytes: usize) {
+    pub(super) fn gave(&self, bytes: usize, act: Act) {
         let mut state = self.lock();
         state.look();
         state.given_bytes += bytes;
+        if !matches!(act, Act::Status(..)) {
+            state.gave_at.push(Instant::now());
+        }
     }
 
     pub(super) fn carry_out(&self, job: Option<u32>, key: &str, object: Option<Object>) {
