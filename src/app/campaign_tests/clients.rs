@@ -15,6 +15,7 @@ use super::bounds::Monitor;
 use super::world::{Batch, Condition, Job, What, World, Write};
 use crate::auth::{Authenticated, Identity, Payload, Policy};
 use crate::backend::{Body, BoxError, empty_body};
+use crate::batch::encode::Format;
 use crate::batch::tests::objects::content;
 use crate::batch::tests::store::{Act, Faults, JOB, Step};
 use crate::batch::tests::writes::GENERATION;
@@ -145,7 +146,7 @@ impl Gateway {
     async fn batch(&self, number: u32, batch: &Batch) -> (Instant, Got) {
         let started = Instant::now();
         let headers = HeaderMap::from_iter([(JOB.parse().expect("valid"), HeaderValue::from(number))]);
-        match self.rig.try_start_with(&batch.request(), headers).await {
+        match self.rig.try_start_as(if batch.tar { Format::Tar } else { Format::Multipart }, &batch.request(), headers).await {
             Ok(response) => (Instant::now(), Got::Batch(batch.client.take(response, started).await)),
             Err(error) => (Instant::now(), self.failed(&error)),
         }

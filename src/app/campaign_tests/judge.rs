@@ -125,6 +125,23 @@ impl<'a> Judge<'a> {
     }
 
     fn batch(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<(), String> {
+        answer.keeps_secrets()?;
+        if answer.ended == Ended::Left && !matches!(batch.client, Client::Leave { .. }) {
+            return Err("it left by itself".into());
+        }
+        if answer.ended == Ended::Never {
+            return Err("the answer hangs".into());
+        }
+        let count = if batch.tar { self.archive(outcome, batch, answer)? } else { self.parts(outcome, batch, answer)? };
+        let is_faulty = |met: &Met| met.act != Act::Healthy || met.changes;
+        if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
+            return Err("the message broke for nothing".into());
+        }
+        self.in_time(outcome, batch, answer, count)
+    }
+
+    /// The number of parts that there are.
+    fn parts(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<usize, String> {
         let Batch { completion, on_error, summary, .. } = *batch;
         let (parts, told) = if answer.ended == Ended::Cleanly { answer.whole()? } else { (answer.parts()?, None) };
         if answer.ended == Ended::Cleanly {
@@ -137,18 +154,10 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        if answer.ended == Ended::Left && !matches!(batch.client, Client::Leave { .. }) {
-            return Err("it left by itself".into());
-        }
-        answer.keeps_secrets()?;
         for part in &parts {
             self.part(outcome, part, &batch.wanted[part.index()])?;
         }
-        let is_faulty = |met: &Met| met.act != Act::Healthy || met.changes;
-        if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
-            return Err("the message broke for nothing".into());
-        }
-        self.in_time(outcome, batch, answer, parts.len())
+        Ok(parts.len())
     }
 
     /// The bytes of one generation that the object had meanwhile, or an error that says why not.
@@ -219,7 +228,7 @@ impl<'a> Judge<'a> {
         own || (trouble && late)
     }
 
-    fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
+    pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
         let versions = self.versions(&wanted.key, outcome.started, outcome.ended);
         let refuses = |version: &Option<Object>| healthy(&wanted.ask(), version.as_ref()).0.as_u16() >= 400;
         wanted.key.starts_with("denied")
@@ -246,7 +255,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What the key held between two instants, nothing included.
-    fn versions(&self, key: &str, from: Instant, until: Instant) -> Vec<Option<Object>> {
+    pub(super) fn versions(&self, key: &str, from: Instant, until: Instant) -> Vec<Option<Object>> {
         let history = self.gateway.rig.store.history(key);
         let mut versions = Vec::new();
         if history.first().is_none_or(|(at, _)| *at > from) {

@@ -3,6 +3,7 @@
 //! contract. A run that fails prints its seed and the command that repeats it. `BATCHGATE_CAMPAIGN_SEED` runs one seed,
 //! `BATCHGATE_CAMPAIGN_RUNS` so many fresh ones.
 
+mod archives;
 mod bounds;
 mod clients;
 mod judge;

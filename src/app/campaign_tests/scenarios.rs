@@ -167,7 +167,14 @@ async fn after_an_outage_all_is_as_before_within_seconds() {
 }
 
 fn batch(count: usize) -> super::world::Batch {
-    super::world::Batch { wanted: wanted(count), completion: false, on_error: "Continue", summary: false, client: Client::Eager }
+    super::world::Batch {
+        wanted: wanted(count),
+        completion: false,
+        on_error: "Continue",
+        summary: false,
+        tar: false,
+        client: Client::Eager,
+    }
 }
 
 /// Objects that a client got whole.

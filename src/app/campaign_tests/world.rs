@@ -52,6 +52,8 @@ pub(super) struct Batch {
     pub completion: bool,
     pub on_error: &'static str,
     pub summary: bool,
+    /// Entries have ids then, and fail the batch or are left out.
+    pub tar: bool,
     pub client: Client,
 }
 
@@ -342,13 +344,7 @@ fn wanted(random: &mut SmallRng) -> Wanted {
 fn job(random: &mut SmallRng, number: u32, span: Duration) -> Job {
     let at = span.mul_f64(random.random::<f64>());
     let what = match random.random_range(0..10) {
-        0..=3 => What::Batch(Batch {
-            wanted: (0..random.random_range(1..24)).map(|_| wanted(random)).collect(),
-            completion: random.random_bool(0.4),
-            on_error: ["Continue", "Continue", "Continue", "Stop", "Omit"].choose(random).expect("some"),
-            summary: random.random_bool(0.5),
-            client: client(random),
-        }),
+        0..=3 => What::Batch(batch(random)),
         4..=6 => {
             let head = random.random_bool(0.2);
             What::Read { key: any_key(random), head, range: range(random), client: client(random) }
@@ -356,6 +352,26 @@ fn job(random: &mut SmallRng, number: u32, span: Duration) -> Job {
         _ => What::Write(write(random, number)),
     };
     Job { at, number, what }
+}
+
+fn batch(random: &mut SmallRng) -> Batch {
+    let mut wanted: Vec<_> = (0..random.random_range(1..24)).map(|_| wanted(random)).collect();
+    let tar = random.random_bool(0.15);
+    if tar {
+        for (at, wanted) in wanted.iter_mut().enumerate() {
+            (wanted.id, wanted.if_none_match) = (Some(format!("e/{at}")), None);
+        }
+    }
+    let on_errors =
+        if tar { ["Stop", "Stop", "Omit", "Omit", "Omit"] } else { ["Continue", "Continue", "Continue", "Stop", "Omit"] };
+    Batch {
+        wanted,
+        completion: random.random_bool(0.4),
+        on_error: on_errors.choose(random).expect("some"),
+        summary: random.random_bool(0.5),
+        tar,
+        client: client(random),
+    }
 }
 
 fn write(random: &mut SmallRng, number: u32) -> Write {

@@ -184,9 +184,14 @@ impl Rig {
 
     /// With headers that go along with each read.
     pub async fn try_start_with(&self, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
+        self.try_start_as(self.format, request, headers).await
+    }
+
+    /// In another format than the rig's.
+    pub async fn try_start_as(&self, format: Format, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
         let mut admitted = self.admission.admit(body.len() as u64).await?;
-        let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
+        let batch = request::parse(&body, 10_000, Some("b"), format).expect("valid");
         self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
         let plan = Plan {
             entries: Vec::new(),
@@ -195,7 +200,7 @@ impl Rig {
             routes: Arc::clone(&self.routes),
             headers: Arc::new(headers),
         };
-        Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c)))
+        Ok(self.batches.start(batch, format, plan, admitted, RequestId(0x4f0c)))
     }
 
     /// Runs a batch to its end.
