@@ -116,7 +116,8 @@ impl Judge<'_> {
         let history = self.gateway.rig.store.history(key);
         let lengths: Vec<_> = history.iter().filter_map(|(_, object)| object.as_ref().map(|object| object.length)).collect();
         let longest = lengths.iter().max().copied().unwrap_or(0);
-        let fits = longest as u64 <= self.world.numbers.entry_bytes;
+        // Where the length changes it may be more than what was left reserved.
+        let fits = longest as u64 <= self.world.numbers.entry_bytes && lengths.iter().all(|length| *length == longest);
         if fits { 1 } else { 2 + (longest / MIB) as u32 }
     }
 

@@ -65,6 +65,8 @@ pub(super) enum Got {
         /// Bytes that were free for the heads of batches then.
         heads_free: u64,
     },
+    /// An upload, step by step.
+    Steps(Vec<Outcome>),
     /// The client went away before there was anything.
     Left,
 }
@@ -84,6 +86,14 @@ pub(super) enum PlainEnd {
     Broken,
     Left,
     Never,
+}
+
+impl Outcome {
+    /// This, and what it was made of.
+    pub fn with_steps(&self) -> impl Iterator<Item = &Self> {
+        let steps: &[Self] = if let Got::Steps(steps) = &self.got { steps } else { &[] };
+        std::iter::once(self).chain(steps)
+    }
 }
 
 impl Gateway {
@@ -139,6 +149,8 @@ impl Gateway {
                 self.plain(request.body(empty_body()).expect("valid"), *client).await
             }
             What::Write(write) => self.write(job.number, write).await,
+            What::Upload(upload) => self.upload(job.number, upload).await,
+            What::Step(..) => unreachable!("steps are no jobs"),
         };
         Outcome { job, started, headed, ended: Instant::now(), got }
     }

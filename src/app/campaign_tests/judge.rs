@@ -90,7 +90,7 @@ impl<'a> Judge<'a> {
         violations
     }
 
-    fn met(&self, outcome: &Outcome) -> &[Met] {
+    pub(super) fn met(&self, outcome: &Outcome) -> &[Met] {
         self.met.get(&outcome.job.number).map_or(&[], Vec::as_slice)
     }
 
@@ -112,6 +112,7 @@ impl<'a> Judge<'a> {
                 }
             }
             (What::Write(write), got) => self.write(outcome, write, got),
+            (What::Upload(_), Got::Steps(steps)) => steps.iter().try_for_each(|step| self.step(step)),
             (_, got) => Err(format!("it got {got:?}")),
         }
     }
@@ -270,7 +271,7 @@ impl<'a> Judge<'a> {
         versions
     }
 
-    fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
+    pub(super) fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
         let timeout = self.world.numbers.response_timeout;
         let most = sending + PLAIN_BACKOFF_MAX + PLAIN_WAITS_MAX * timeout;
         let took = outcome.headed.duration_since(outcome.started);
@@ -345,7 +346,7 @@ impl<'a> Judge<'a> {
         if met.len() > 1 {
             return Err(format!("a write was sent {} times", met.len()));
         }
-        let carried = self.carried.get(&outcome.job.number).copied().unwrap_or(0);
+        let carried = self.carried(outcome);
         if carried > 1 || (write.breaks_after.is_some() && carried > 0) {
             return Err(format!("carried out {carried} times"));
         }
@@ -357,19 +358,32 @@ impl<'a> Judge<'a> {
                 if carried == 1 && told == tag { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
             }
             Got::Plain(plain) => {
-                let said = matches!(met.first().map(|met| met.act), Some(Act::Status(status, _)) if status == plain.status);
+                let said = self.said(outcome, plain.status);
                 let fails = plain.status == StatusCode::PRECONDITION_FAILED.as_u16();
                 if carried == 0 && (said || fails) { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
             }
             Got::Failed { kind: Kind::IncompleteBody, .. } if write.breaks_after.is_some() => Ok(()),
-            Got::Failed { kind, message, .. } => {
-                self.failed(outcome, *kind, message)?;
-                let sent = met.iter().any(|met| !matches!(met.act, Act::Unreachable));
-                // Whoever says that nothing is known may say so only where nothing is.
-                if sent != message.contains(UNKNOWN) { Err(format!("{message:?}, carried out {carried} times")) } else { Ok(()) }
-            }
-            got @ Got::Batch(_) => Err(format!("it got {got:?}")),
+            Got::Failed { kind, message, .. } => self.told_truly(outcome, *kind, message),
+            got => Err(format!("it got {got:?}")),
         }
+    }
+
+    /// How often the write was carried out.
+    pub(super) fn carried(&self, outcome: &Outcome) -> usize {
+        self.carried.get(&outcome.job.number).copied().unwrap_or(0)
+    }
+
+    /// Whether the store itself answered so.
+    pub(super) fn said(&self, outcome: &Outcome, status: u16) -> bool {
+        matches!(self.met(outcome).first().map(|met| met.act), Some(Act::Status(said, _)) if said == status)
+    }
+
+    /// Whoever says that nothing is known of a write may say so only where nothing is.
+    pub(super) fn told_truly(&self, outcome: &Outcome, kind: Kind, message: &str) -> Result<(), String> {
+        self.failed(outcome, kind, message)?;
+        let sent = self.met(outcome).iter().any(|met| !matches!(met.act, Act::Unreachable));
+        let carried = self.carried(outcome);
+        if sent == message.contains(UNKNOWN) { Ok(()) } else { Err(format!("{message:?}, carried out {carried} times")) }
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod reader;
 mod sim_body;
 pub(crate) mod store;
 pub(crate) mod untar;
+mod uploads;
 pub(crate) mod writes;
 
 mod deadlines;

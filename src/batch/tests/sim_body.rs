@@ -70,6 +70,9 @@ impl http_body::Body for SimBody {
         self.waiting = None;
         if self.rest.is_empty() {
             let broken = matches!(self.ends, Ends::Broken);
+            if !broken {
+                self.store.gave(0, self.step.act);
+            }
             self.ends = Ends::Clean;
             return Poll::Ready(broken.then(|| Err(SECRET.into())));
         }

@@ -17,6 +17,7 @@ use crate::types::ByteRange;
 pub use super::faults::{Act, Fault, FaultWindow, Faults, Step};
 use super::objects::{Object, SECRET, ask, healthy, refusal};
 use super::sim_body::{Ends, SimBody};
+use super::uploads::Uploads;
 
 /// Header by which a test knows its own requests at the store.
 pub const JOB: &str = "x-of-job";
@@ -46,13 +47,14 @@ struct State {
     reading_peak: usize,
     bodies: usize,
     given_bytes: usize,
-    /// When bytes of good answers were handed out.
+    /// When bytes of good answers, or their ends, were handed out.
     gave_at: Vec<Instant>,
     asked: Vec<(Instant, ReadAsk)>,
     faults: Option<Faults>,
     met: Vec<Met>,
     /// The numbers of the writes that were carried out.
     carried: Vec<Option<u32>>,
+    uploads: Uploads,
     /// What each key held from when on.
     history: HashMap<String, Vec<(Instant, Option<Object>)>>,
     /// How long the store was waited for, by asker.
@@ -168,7 +170,7 @@ impl SimStore {
         self.lock().given_bytes
     }
 
-    /// Whether it handed out bytes of any good answer within a time.
+    /// Whether it handed out bytes of any good answer, or the end of one, within a time.
     pub fn gave_within(&self, from: Instant, until: Instant) -> bool {
         let state = self.lock();
         let first = state.gave_at.partition_point(|at| *at < from);
@@ -241,6 +243,15 @@ impl SimStore {
         let mut state = self.lock();
         state.set(key, object);
         state.carried.push(job);
+    }
+
+    /// A step of an upload was carried out.
+    pub(super) fn carried_step(&self, job: Option<u32>) {
+        self.lock().carried.push(job);
+    }
+
+    pub(super) fn with_uploads<T>(&self, work: impl FnOnce(&mut Uploads) -> T) -> T {
+        work(&mut self.lock().uploads)
     }
 
     pub(super) fn is_wrong(&self, what: String) {
