@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod secrets;
+
 const REFERENCE: &str = include_str!("../../config/reference.toml");
 const MINIMAL: &str = include_str!("../../config/minimal.toml");
 
@@ -20,8 +22,8 @@ const BROKEN_IDENTITIES: &str = "[[identities]]\nname = \"a\"\naccess_key = \"OT
                                  polcy = \"read-only\"\n[server]\nregion = \"x\"\n";
 
 /// The files that settings in these tests may name.
-fn read_file(path: &Path) -> io::Result<String> {
-    match path.to_str() {
+fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let found = match path.to_str() {
         Some("etc/secret" | "secret") => Ok("from-file\n".into()),
         Some("etc/empty") => Ok("\n".into()),
         Some("etc/policy.json") => Ok("{}".into()),
@@ -34,8 +36,14 @@ fn read_file(path: &Path) -> io::Result<String> {
         Some("etc/sub/heading.toml") => Ok("[[identities]\nname = \"a\"\n".into()),
         Some("etc/sub/nobody.toml") => Ok("identities = []\n".into()),
         Some("etc/latin1.pem") => Err(io::ErrorKind::InvalidData.into()),
-        _ => Err(io::ErrorKind::NotFound.into()),
-    }
+        Some("etc/16MiB1") => Ok(" ".repeat((16 << 20) + 1)),
+        Some("etc/16MiB") => Ok(" ".repeat(16 << 20)),
+        Some("etc/1MiB") => Ok(" ".repeat(1 << 20)),
+        Some("etc/64KiB") => Ok("x".repeat(64 << 10)),
+        Some("etc/two-lines") => Ok("id\nkey\n".into()),
+        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+    };
+    found.and_then(|text: String| if text.len() as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) })
 }
 
 fn check_policy(text: &str) -> Result<(), String> {
@@ -316,8 +324,8 @@ fn mistakes_in_an_identities_file_have_its_name_and_lines() {
     let inline = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\n";
     let with = |file: &str, inline: &str| messages(load_text(&format!("identities_file = {file:?}\n{inline}")));
     let expected = "etc/sub/broken.toml:2: identities[0].name: the name \"a\" is taken by identities[0].name (etc/gate.toml:3)\n\
-                    etc/sub/broken.toml:7: identities[1].access_key: the access key \"K\" is taken by identities[0].access_key (etc/gate.toml:4)\n\
-                    etc/sub/broken.toml:8: identities[1].secret_key_file: etc/sub/none cannot be read: entity not found\n\
+                    etc/sub/broken.toml:7: identities[1].access_key: the access key is taken by identities[0].access_key (etc/gate.toml:4)\n\
+                    etc/sub/broken.toml:8: identities[1].secret_key_file: cannot be read: entity not found; a relative path starts at etc/sub\n\
                     etc/sub/broken.toml:10: identities[2].name: the name \"b\" is taken by identities[1].name\n\
                     etc/sub/broken.toml:13: identities[2].polcy: unknown key; the nearest known key is \"policy\"\n\
                     etc/sub/broken.toml:14: server: unknown key; the nearest known key is \"identities\"\n";

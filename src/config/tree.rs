@@ -10,6 +10,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Origin, Problem};
+use super::value::Secret;
 
 /// What every environment variable that is a setting begins with. A Service called `batchgate` makes Kubernetes inject
 /// `BATCHGATE_SERVICE_HOST` and the like; the second underscore keeps them apart.
@@ -23,8 +24,8 @@ pub struct Sources<'a> {
     pub env: Vec<(String, String)>,
     /// What the command line says; the later one wins.
     pub flags: Vec<Flag>,
-    /// Reads a file that a `…_file` key names. The path is relative to the working directory.
-    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+    /// Reads a file that a `…_file` key names, of at most so many bytes. The path is relative to the working directory.
+    pub read_file: &'a dyn Fn(&Path, u64) -> io::Result<String>,
     /// Says what is wrong with a policy document, which is not for this room to know.
     pub check_policy: &'a dyn Fn(&str) -> Result<(), String>,
 }
@@ -190,9 +191,18 @@ fn key_at(node: &Node, path: &str, origin: &Origin) -> Option<String> {
     inner.or_else(|| (node.origin == *origin && !path.is_empty()).then(|| path.to_owned()))
 }
 
-/// `path.key`.
+/// `path.key`. What is no word may be a secret that stands where a key should.
 pub(super) fn join(path: &str, key: &str) -> String {
+    let key = if is_word(key) { key } else { Secret::HIDDEN };
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Longest key that is shown; the longest that means something has 21 letters.
+const WORD_MAX: usize = 24;
+
+/// Whether a key is one that people write, misspelt or not. Secrets are longer, or have digits.
+fn is_word(key: &str) -> bool {
+    (1..=WORD_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'))
 }
 
 fn from_toml(value: &DeValue<'_>, origin_of: &dyn Fn(usize) -> Origin, origin: Origin) -> Node {
