@@ -195,3 +195,22 @@ async fn pleas_to_slow_down_cost_no_entry_within_the_deadline() {
         rig.settled().await.expect("settled");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_body_that_the_store_breaks_off_is_told_to_the_breaker_and_one_that_its_client_leaves_is_not() {
+    let leaves = Client::Leave { after: 10 };
+    for (act, client, told) in [
+        (Act::Cut(50), Client::Eager, true),
+        (Act::StallAfter(50), Client::Eager, true),
+        (Act::Healthy, Client::Eager, false),
+        (Act::Healthy, leaves, false),
+    ] {
+        let rig = rig(1, 5, vec![]);
+        rig.store.always("k0", Step { frame_bytes: 20, ..Step::of(act) });
+        let what = What::Read { key: "k0".into(), head: false, range: None, client };
+        let gateway = Arc::new(Gateway::over(rig));
+        let outcomes = gateway.run(&[Job { at: Duration::ZERO, number: 0, what }]).await;
+        assert!(matches!(&outcomes[0].got, Got::Plain(plain) if plain.status == 200), "{act:?}: {:?}", outcomes[0].got);
+        assert_eq!(gateway.rig.backend.breaker.outage().is_some(), told, "{act:?} {client:?}");
+    }
+}
