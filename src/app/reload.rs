@@ -17,6 +17,9 @@ use crate::edge::listener::Server;
 use crate::edge::tls::Pair;
 use crate::telemetry::{LogLevel, Metrics};
 
+/// Most problems that are named in the log; `batchgate config check` names them all.
+const LOGGED_MAX: usize = 20;
+
 /// Puts settings in force in a gateway that runs: identities with their policies, the certificate, `log.level`, `log.access`.
 pub struct Reloader {
     authenticator: Arc<Authenticator>,
@@ -66,7 +69,10 @@ impl Reloader {
             }
             Err(problems) => {
                 self.metrics.config_reloads_total.with_label_values(&["failure"]).inc();
-                tracing::error!("settings were refused, those of before stay: {}", problems.join("; "));
+                let more = problems.len().saturating_sub(LOGGED_MAX);
+                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+                let named = problems[..problems.len().min(LOGGED_MAX)].join("; ");
+                tracing::error!("settings were refused, those of before stay: {named}{more}");
                 Err(problems.len())
             }
         }

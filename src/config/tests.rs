@@ -106,6 +106,24 @@ fn a_broken_heading_makes_its_keys_no_mistakes() {
 }
 
 #[test]
+fn a_file_that_is_no_toml_at_all_is_refused_briefly() {
+    let result = load_text(&"this is prose\n".repeat(2000));
+    let named: Vec<String> = (1..=100).chain([1]).map(|line| format!("{line} ")).collect();
+    assert_eq!(places(result.clone()), named);
+    assert!(messages(result).contains("etc/gate.toml:1: 2000 lines are no TOML, and only the first of them are named\n"));
+}
+
+#[test]
+fn a_problem_far_down_a_large_file_has_its_line() {
+    // A look for each line from the start would take minutes.
+    let table = |i: usize| format!("[[identities]]\nname = \"i{i}\"\naccess_key = \"K{i}\"\nsecret_key = \"s\"\n");
+    let text: String = (0..2_000).map(table).collect();
+    assert_eq!(load_text(&text).unwrap().identities.len(), 2_000);
+    assert_eq!(places(load_text(&format!("{text}nmae = 1\n"))), ["8001 identities[1999].nmae"]);
+    assert_eq!(places(load_text(&format!("{text}\r\n [[x\n"))), ["8002 x[0]"]);
+}
+
+#[test]
 fn every_type_error_is_named_without_cascade() {
     let text = "[server]\nlisten = [\"here\", 3]\nmemory_bytes_max = \"1 pony\"\nrequests_max = -1\n[batch]\nentry_bytes = \"100MiB\"\n\
                 window_bytes = 1.5\n[log]\naccess = \"yes\"\nformat = 1\nlevel = \"inof\"\n[tail]\nplain_share = 0.95\n[admin]\nlisten = [1]\n";
