@@ -2,9 +2,10 @@
 //! limit says. It halves when the backend says slow down and grows back by one for each limit's worth of answers.
 //!
 //! A plain request that is not begun waits in the order of arrival, and not for ever. One that has waited for `queue_wait` in
-//! vain, or left after a quarter of it, shows that the backend is overloaded: from then on until nobody plain waits, only the newest
-//! two for each permit do. All others are refused at once, so that those who wait are served soon, while they are still there. A
-//! batch does not wait: it begins, or is refused because as many wait already as can be read for ([`Limiter::is_full_of_batches`]).
+//! vain, or left after a quarter of it, shows that the backend is overloaded: from then on only the newest two for each permit
+//! wait, and all others are refused at once, so that those who wait are served soon, while they are still there. It is over once
+//! nobody waits and nobody was refused for `queue_wait`. A batch does not wait: it begins, or is refused because as many wait
+//! already as can be read for ([`Limiter::is_full_of_batches`]).
 //!
 //! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests;
 //! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn;
@@ -82,8 +83,8 @@ struct State {
     in_use: usize,
     in_use_by_batches: usize,
     queue: Queue,
-    /// Plain requests come faster than they are served.
-    overloaded: bool,
+    /// Plain requests come faster than they are served: when it last showed.
+    overloaded_at: Option<Instant>,
     progressed_at: Instant,
     halved_at: Option<Instant>,
     /// Pleas to slow down that the limit could not follow, fewer by each answer that was none.
@@ -106,7 +107,7 @@ impl Limiter {
             in_use: 0,
             in_use_by_batches: 0,
             queue: Queue::default(),
-            overloaded: false,
+            overloaded_at: None,
             progressed_at: Instant::now(),
             halved_at: None,
             pleas: 0,
@@ -144,16 +145,18 @@ impl Limiter {
     /// # Errors
     /// [`Overloaded`]: the request is to be refused.
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Overloaded> {
-        if let Some(permit) = self.try_acquire(Lane::PLAIN) {
-            return Ok(permit);
-        }
         let (mut turn, ticket) = {
             let mut state = self.lock();
-            if state.overloaded && state.queue.plain() >= state.plain_max() {
+            self.calm_down(&mut state);
+            if !state.queue.waits(Lane::PLAIN) && self.room(&state)(Lane::PLAIN) {
+                return Ok(self.take(&mut state, Lane::PLAIN));
+            }
+            if state.overloaded_at.is_some() && state.queue.plain() >= state.plain_max() {
+                state.overloaded_at = Some(Instant::now());
                 return Err(Overloaded);
             }
             let pushed = state.queue.push(Lane::PLAIN, NEW);
-            self.show_plain(&mut state);
+            self.show_plain(&state);
             pushed
         };
         let _leave = Leave { limiter: self, ticket, since: Instant::now() };
@@ -252,7 +255,7 @@ impl Limiter {
                 let mut state = self.lock();
                 let room = self.room(&state);
                 let Some((lane, sender)) = state.queue.pop(room) else { return };
-                self.show_plain(&mut state);
+                self.show_plain(&state);
                 (self.take(&mut state, lane), sender)
             };
             // Whoever left in this very moment drops the permit, which serves the next one.
@@ -269,7 +272,7 @@ impl Limiter {
 
     /// A plain request has waited for too long: those that came before the newest few have, too, or soon will have.
     fn overload(&self, state: &mut State) {
-        if !std::mem::replace(&mut state.overloaded, true) {
+        if state.overloaded_at.replace(Instant::now()).is_none() {
             self.metrics.overloaded.set(1);
             self.metrics.overloads.inc();
         }
@@ -277,13 +280,18 @@ impl Limiter {
         state.queue.cut(max);
     }
 
-    /// Takes note of how many plain requests wait; once none does, an overload is over.
-    fn show_plain(&self, state: &mut State) {
-        let waiting = state.queue.plain();
-        self.metrics.plain_waiting.set(waiting as i64);
-        if waiting == 0 && std::mem::replace(&mut state.overloaded, false) {
+    /// Ends an overload that has not shown for `queue_wait`, if nobody waits. A moment in which nobody does is no sign: those who
+    /// were refused come again together.
+    fn calm_down(&self, state: &mut State) {
+        let over = state.overloaded_at.is_some_and(|at| at.elapsed() >= self.config.queue_wait);
+        if over && !state.queue.waits(Lane::PLAIN) {
+            state.overloaded_at = None;
             self.metrics.overloaded.set(0);
         }
+    }
+
+    fn show_plain(&self, state: &State) {
+        self.metrics.plain_waiting.set(state.queue.plain() as i64);
     }
 
     fn show_limit(&self, state: &State) {
@@ -323,7 +331,7 @@ impl Drop for Leave<'_> {
         if self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
             self.limiter.overload(&mut state);
         }
-        self.limiter.show_plain(&mut state);
+        self.limiter.show_plain(&state);
     }
 }
 

@@ -228,9 +228,9 @@ pub struct TailConfig {
     /// Share of each backend's permits that batches leave to plain requests, 0.0 to 0.9. Default 0.25.
     pub plain_share: f64,
     /// The longest that a plain request waits to be sent while others are; then it gets 503. One that has waited in vain, or
-    /// whose client left after a quarter of it, shows that the backend is overloaded: until nobody waits, only the newest two
-    /// for each permit do, and more get 503 at once. Longer than the 1.25 s for which a client that stalls keeps a permit.
-    /// Default `"2s"`.
+    /// whose client left after a quarter of it, shows that the backend is overloaded: until nobody waits and none was refused
+    /// for this time, only the newest two for each permit wait, and more get 503 at once. Longer than the 1.25 s for which a client that stalls keeps a permit.
+    /// Default `"1500ms"`.
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub queue_wait: Duration,
@@ -251,7 +251,7 @@ impl Default for TailConfig {
             backoff_base: Duration::from_millis(50),
             backoff_max: Duration::from_secs(2),
             plain_share: 0.25,
-            queue_wait: Duration::from_secs(2),
+            queue_wait: Duration::from_millis(1500),
             retry_share: 0.2,
             breaker_failures: 20,
             breaker_pause: Duration::from_secs(1),

@@ -98,7 +98,7 @@ pub struct BackendMetrics {
     pub plain_waiting: IntGauge,
     /// The most that `plain_waiting` may be in an overload.
     pub plain_waiting_max: IntGauge,
-    /// 1 while plain requests come faster than they are served, and so are refused, else 0.
+    /// 1 while plain requests come faster than they are served, and so are refused, else 0; as of the last one.
     pub overloaded: IntGauge,
     /// Times that an overload began.
     pub overloads: IntCounter,
@@ -191,7 +191,7 @@ impl Metrics {
             ),
             overloaded: gauges(
                 "batchgate_backend_overloaded",
-                "1 while plain requests are refused because they waited for too long",
+                "1 while few plain requests may wait, since others waited for too long",
                 &["backend"],
             ),
             overloads_total: counters("batchgate_backend_overloads_total", "times that an overload began", &["backend"]),

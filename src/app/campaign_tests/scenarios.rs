@@ -31,7 +31,7 @@ fn numbers() -> Numbers {
         deadline: DEADLINE,
         attempt_timeout: 5 * SECOND,
         response_timeout: 300 * SECOND,
-        queue_wait: 2 * SECOND,
+        queue_wait: 3 * SECOND / 2,
         backoff_max: 2 * SECOND,
     }
 }

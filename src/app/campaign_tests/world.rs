@@ -146,7 +146,7 @@ fn numbers(random: &mut SmallRng) -> Numbers {
         deadline: Duration::from_secs(random.random_range(8..31)),
         attempt_timeout: Duration::from_millis(random.random_range(1500..5000)),
         response_timeout: Duration::from_millis(random.random_range(10_001..40_000)),
-        queue_wait: Duration::from_secs(2),
+        queue_wait: Duration::from_millis(1500),
         backoff_max: Duration::from_millis(random.random_range(200..2000)),
     }
 }

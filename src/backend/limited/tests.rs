@@ -143,6 +143,42 @@ async fn open_loop(
     came
 }
 
+/// An overload is over once it has not shown for a while, and not before.
+async fn ends(limiter: &Arc<Limiter>) {
+    limiter.admit().await.expect("there is room");
+    assert_eq!(limiter.metrics.overloaded.get(), 1, "those who were refused may come again");
+    tokio::time::sleep(WAIT).await;
+    limiter.admit().await.expect("there is room");
+    assert_eq!(limiter.metrics.overloaded.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bursts_with_nobody_waiting_between_them_are_one_overload() {
+    let limiter = limiter(4, 1, 0.25);
+    let mut tasks = Vec::new();
+    // Twenty could be served between two bursts, eighty come.
+    for burst in 0..100 {
+        for _ in 0..80 {
+            let limiter = Arc::clone(&limiter);
+            tasks.push(tokio::spawn(async move {
+                let since = Instant::now();
+                if let Ok(permit) = limiter.admit().await {
+                    let waited = since.elapsed();
+                    tokio::time::sleep(SERVICE).await;
+                    drop(permit);
+                    assert!(burst < 30 || waited <= 2 * SERVICE, "{waited:?} in burst {burst}");
+                }
+            }));
+        }
+        tokio::time::sleep(5 * SERVICE).await;
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(limiter.metrics.overloads.get(), 1);
+    ends(&limiter).await;
+}
+
 const SERVICE: Duration = Duration::from_millis(20);
 
 #[tokio::test(start_paused = true)]
@@ -187,8 +223,9 @@ async fn in_an_overload_those_who_wait_are_served_soon_and_all_others_refused_at
             assert!(*came == Some(true) || (*came == Some(false) && waited.is_zero()), "{came:?} after {waited:?}");
         }
         assert!(came.iter().all(|(_, waited, _)| *waited <= WAIT));
-        assert_eq!((limiter.metrics.overloads.get(), limiter.metrics.overloaded.get()), (1, 0), "it ends with the queue");
+        assert_eq!((limiter.metrics.overloads.get(), limiter.metrics.overloaded.get()), (1, 1));
         assert_eq!((limiter.in_use(), limiter.metrics.plain_waiting.get()), (0, 0));
+        ends(&limiter).await;
     }
 }
 
@@ -212,8 +249,8 @@ async fn an_overload_refuses_the_oldest_and_ends_once_nobody_waits() {
         served.push(waiter.await.expect("no panic").is_ok());
     }
     assert_eq!(served, [false, false, false, false, false, false, true, true, true, true]);
-    assert_eq!((limiter.metrics.overloaded.get(), limiter.metrics.plain_waiting.get()), (0, 0));
-    limiter.admit().await.expect("as before");
+    assert_eq!(limiter.metrics.plain_waiting.get(), 0);
+    ends(&limiter).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +275,7 @@ async fn what_is_begun_waits_for_as_long_as_it_takes_and_goes_first() {
     for waiter in begun {
         drop(waiter.await.expect("served"));
     }
-    assert_eq!(limiter.metrics.overloaded.get(), 0);
+    ends(&limiter).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,7 +95,7 @@ impl Default for Numbers {
             deadline: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(60),
-            queue_wait: Duration::from_secs(2),
+            queue_wait: Duration::from_millis(1500),
             backoff_max: Duration::from_millis(200),
         }
     }
