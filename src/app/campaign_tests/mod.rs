@@ -5,10 +5,14 @@
 //!
 //! What it has been seen to catch, each planted in turn. In each of the fixed seeds: attempts that are not charged to the deadline,
 //! a deadline that begins anew with every frame, a read that is resumed without a look at the new answer's tag, a broken
-//! batch that is closed cleanly, a breaker that never closes. In one at the least: a read that is resumed at the wrong offset, a
-//! plain request's refusal that passes for movement. By [`scenarios`]: a breaker that never opens, reads that hold a permit while
-//! they wait for it, claims that do not shrink to what they hold, entries that stay in flight once they are written.
-//! What nothing here can see: a read that is resumed without `If-Match`. The look at the new answer's tag finds the same.
+//! batch that is closed cleanly, a breaker that never closes. In one at the least: a back-off or an outage that is not charged, a
+//! read that is resumed at the wrong offset, a short body that passes for whole, a final refusal that is tried again or opens the
+//! breaker, a plain refusal that passes for movement, a write that is sent twice, a GET that is sent too often, a probe's place
+//! or a permit that is lost, entries that stay in flight once they are written. By [`scenarios`]: a breaker that never opens, reads
+//! that hold a permit while they wait for it, a budget of retries that refuses never or always, a plea that passes for a
+//! failure, claims that do not shrink to what they hold.
+//! What nothing here has seen: a read that is resumed without `If-Match`, because the look at the new answer's tag finds the same;
+//! a plea whose pause holds no permit.
 
 mod archives;
 mod bounds;
