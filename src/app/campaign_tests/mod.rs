@@ -18,6 +18,7 @@ mod archives;
 mod bounds;
 mod clients;
 mod judge;
+mod plain;
 mod scenarios;
 mod troubles;
 mod uploads;

@@ -138,17 +138,6 @@ async fn what_was_put_off_is_read_in_the_end_and_keeps_its_place() {
     assert_eq!(rig.backend.metrics.retries_refused.get() + rig.backend.metrics.breaker_opened.get(), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker() {
-    // No attempt ever lasts as long as it may.
-    let wanted = many(500);
-    let rig = rig(Numbers { attempt_timeout: 6 * DEADLINE, ..numbers() }, &wanted, Step::of(Act::Silent));
-    let answer = rig.run(&request(&wanted), Client::Eager).await;
-    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
-    assert!(rig.backend.metrics.breaker_opened.get() > 0);
-    rig.settled().await.expect("settled");
-}
-
 /// Starts batches of `wanted`, `gap` apart, for as long as they are admitted; what they and the first refusal came to.
 async fn start_many(rig: &Rig, wanted: &[Wanted], count: usize, gap: Duration) -> (Vec<tokio::task::JoinHandle<Answer>>, usize) {
     let (mut under_way, mut refused) = (Vec::new(), 0);
@@ -203,5 +192,16 @@ async fn batches_that_can_ride_an_outage_out_are_admitted_and_none_is_added_unti
         assert!(statuses(&answer.await.expect("no panic")).iter().all(|status| *status == 200));
     }
     rig.run(&request(&wanted), Client::Eager).await.whole().expect("admitted");
+    rig.settled().await.expect("settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker() {
+    // No attempt ever lasts as long as it may.
+    let wanted = many(500);
+    let rig = rig(Numbers { attempt_timeout: 6 * DEADLINE, ..numbers() }, &wanted, Step::of(Act::Silent));
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
+    assert!(rig.backend.metrics.breaker_opened.get() > 0);
     rig.settled().await.expect("settled");
 }
