@@ -8,8 +8,8 @@
 //! Beside that it remembers the outage: since when the backend has moved nothing for anyone and failed or put off whoever
 //! asked. It begins with the first of them, long before the breaker opens, and entries that wait behind others are charged by it.
 //!
-//! Invariants: at most one read probes at a time, and one that vanishes frees the place; what several tries of one read say of
-//! one object opens nothing; whoever waits is woken once, when it closes, and only one of them watches the time.
+//! Invariants: at most one read probes at a time, and from the start of one probe to the next there is a pause, whatever becomes of
+//! it: one that vanishes frees the place, but not before; what several tries of one read say of one object opens nothing; whoever waits is woken once, when it closes, and only one of them watches the time.
 
 mod pass;
 
@@ -30,8 +30,9 @@ use pass::Probe;
 /// Failures of one instant may be of one cause that is over in the next: only those that go on for this long open it.
 const ROW_MIN: Duration = Duration::from_secs(1);
 
-/// An outage that nobody has met for this long may be over: whoever comes next finds out.
-const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
+/// An outage that nobody has met for this long may be over: whoever comes next finds out. Where attempts may be silent for longer,
+/// it is longer: [`BreakerConfig::memory`].
+const OUTAGE_MEMORY_MIN: Duration = Duration::from_secs(10);
 
 /// Numbers of a breaker.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,14 @@ pub struct BreakerConfig {
     pub pause: Duration,
     /// A plain request that probes and says nothing for this long keeps others from probing no longer.
     pub attempt_timeout: Duration,
+}
+
+impl BreakerConfig {
+    /// How long an outage is remembered that nobody meets. One attempt after the other that is silent until its timeout, with a
+    /// pause between them, is one outage.
+    fn memory(&self) -> Duration {
+        OUTAGE_MEMORY_MIN.max(self.attempt_timeout.saturating_mul(2).saturating_add(self.pause))
+    }
 }
 
 /// How a backend fails. What it prints is for logs and `/readyz`: no address, no word of the backend.
@@ -162,7 +171,7 @@ impl Breaker {
             return Err(Open);
         }
         opened.plain_probe_at = now + self.config.pause.max(self.config.attempt_timeout);
-        Ok(self.pass(Some(Probe::Plain)))
+        Ok(self.pass(Some(Probe::Plain { since: now })))
     }
 
     /// Leave for a read, if the breaker is closed.
@@ -197,10 +206,17 @@ impl Breaker {
     async fn turn_to_probe(&self) -> Option<Probe> {
         let watch = Arc::clone(&self.watch).acquire_owned().await.expect("it is never closed");
         loop {
-            let at = self.lock().opened?.read_probe_at;
-            if at <= Instant::now() {
-                return Some(Probe::Read { _watch: watch });
-            }
+            let at = {
+                let mut state = self.lock();
+                let opened = state.opened.as_mut()?;
+                let now = Instant::now();
+                if opened.read_probe_at <= now {
+                    // Who vanishes says nothing, and many may vanish in one instant: the deadline of their batch.
+                    opened.read_probe_at = now + self.config.pause;
+                    return Some(Probe::Read { _watch: watch });
+                }
+                opened.read_probe_at
+            };
             sleep_until(at).await;
         }
     }
@@ -218,7 +234,12 @@ impl Breaker {
     /// The outage, if the backend has moved nothing for anyone up to now.
     pub fn outage(&self) -> Option<Outage> {
         let now = Instant::now();
-        self.lock().outage.filter(|outage| outage.goes_on_at(now))
+        self.lock().outage.filter(|outage| outage.goes_on_at(now, self.memory()))
+    }
+
+    /// How long an outage is remembered that nobody meets.
+    pub fn memory(&self) -> Duration {
+        self.config.memory()
     }
 
     /// A read that was given time in spite of the outage has failed too: it was not a few bad objects.
@@ -256,10 +277,10 @@ impl Breaker {
     fn failed(&self, cause: Cause, again: bool) {
         let now = Instant::now();
         let mut state = self.lock();
-        state.meet(now, Some(cause));
+        state.meet(now, Some(cause), self.memory());
         // An object may be bad as often as it is asked for. A connection that cannot be had is nobody's but the backend's.
         let says_more = !again || cause == Cause::Unreachable;
-        let before = state.row.filter(|row| now - row.last < OUTAGE_MEMORY).unwrap_or(Row { since: now, last: now, count: 0 });
+        let before = state.row.filter(|row| now - row.last < self.memory()).unwrap_or(Row { since: now, last: now, count: 0 });
         let row = Row { last: now, count: before.count.saturating_add(u32::from(says_more)), ..before };
         state.row = Some(row);
         if let Some(opened) = &mut state.opened {
@@ -294,7 +315,7 @@ impl Breaker {
     fn paced(&self) {
         self.answered();
         let mut state = self.lock();
-        state.meet(Instant::now(), None);
+        state.meet(Instant::now(), None, self.memory());
         self.note_unease(&state);
     }
 
@@ -310,16 +331,16 @@ impl Breaker {
 
 impl State {
     /// Somebody got nothing.
-    fn meet(&mut self, now: Instant, cause: Option<Cause>) {
-        let before = self.outage.filter(|outage| outage.goes_on_at(now));
+    fn meet(&mut self, now: Instant, cause: Option<Cause>, memory: Duration) {
+        let before = self.outage.filter(|outage| outage.goes_on_at(now, memory));
         let outage = before.unwrap_or(Outage { since: now, confirmed: false, cause: None, met_at: now });
         self.outage = Some(Outage { met_at: now, cause: cause.or(outage.cause), ..outage });
     }
 }
 
 impl Outage {
-    fn goes_on_at(&self, now: Instant) -> bool {
-        now.duration_since(self.met_at) < OUTAGE_MEMORY
+    fn goes_on_at(&self, now: Instant, memory: Duration) -> bool {
+        now.duration_since(self.met_at) < memory
     }
 }
 

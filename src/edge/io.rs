@@ -1,15 +1,23 @@
 //! A client's socket with two clocks: since when it has been sending the head of a request, for whoever supervises the
-//! connection, and how long it has not taken what we write, after which the socket fails.
+//! connection, and how long it has not taken what we write, after which the socket fails. One that was told to go away is closed
+//! only when its client has done so or is silent: a socket that is closed with something unread is reset, and the end of the
+//! last answer with it.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
+
+/// A client that was told to go away, and has all that we have to say, has this long to close or to send something.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Bytes that are read at a time only to be forgotten.
+const FORGOTTEN_BYTES: usize = 1024;
 
 /// What a connection is doing, shared by its socket, its requests, its supervisor and whoever wants its place.
 #[derive(Debug)]
@@ -23,6 +31,7 @@ struct State {
     in_flight: usize,
     since: Since,
     told_to_close: bool,
+    lingers: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +52,7 @@ impl State {
 impl Activity {
     /// A new connection owes a head.
     pub fn new() -> Arc<Self> {
-        let state = State { in_flight: 0, since: Since::Head(Instant::now()), told_to_close: false };
+        let state = State { in_flight: 0, since: Since::Head(Instant::now()), told_to_close: false, lingers: false };
         Arc::new(Self { state: Mutex::new(state), told: Notify::new() })
     }
 
@@ -70,6 +79,19 @@ impl Activity {
             // The request that has just begun is not to be cut.
             state.told_to_close = false;
         }
+    }
+
+    /// From now on the client may be sending what we will not read, since it was told to go away in the middle.
+    pub fn linger(&self) {
+        self.state().lingers = true;
+    }
+
+    fn lingers(&self) -> bool {
+        self.state().lingers
+    }
+
+    fn forgot(&self) {
+        self.state().since = Since::Idle(Instant::now());
     }
 
     /// Why the connection should end now, if it should.
@@ -138,12 +160,14 @@ pub struct ClientIo<S> {
     activity: Arc<Activity>,
     write_timeout: Duration,
     blocked: Option<Pin<Box<Sleep>>>,
+    is_shut: bool,
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> ClientIo<S> {
     /// Watches `inner`; a write that makes no progress for `write_timeout` fails.
     pub fn new(inner: S, activity: Arc<Activity>, write_timeout: Duration) -> Self {
-        Self { inner, activity, write_timeout, blocked: None }
+        Self { inner, activity, write_timeout, blocked: None, is_shut: false, lingering: None }
     }
 
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -160,6 +184,24 @@ impl<S> ClientIo<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> ClientIo<S> {
+    /// Reads and forgets until the client closes or sends nothing for [`LINGER`].
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut forgotten = [0; FORGOTTEN_BYTES];
+        loop {
+            let mut buf = ReadBuf::new(&mut forgotten);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                    self.activity.forgot();
+                    self.lingering = None;
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx),
+            }
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
@@ -171,7 +213,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.bounded(cx, written)
@@ -192,7 +234,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        if !self.is_shut {
+            ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
+            self.is_shut = true;
+        }
+        if self.activity.lingers() {
+            ready!(self.poll_linger(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -219,6 +268,30 @@ mod tests {
         let started = Instant::now();
         assert_eq!(io.write_all(b"x").await.expect_err("nobody reads").kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed(), 10 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_told_to_go_away_is_read_until_it_closes_or_is_silent() {
+        for closes in [true, false] {
+            let (mut client, server) = tokio::io::duplex(64);
+            let activity = Activity::new();
+            let mut io = ClientIo::new(server, Arc::clone(&activity), 10 * SECOND);
+            activity.linger();
+            let started = Instant::now();
+            let sends = tokio::spawn(async move {
+                for _ in 0..100 {
+                    client.write_all(&[0; 64]).await.expect("somebody reads");
+                    tokio::time::sleep(SECOND / 20).await;
+                }
+                if !closes {
+                    tokio::time::sleep(10 * SECOND).await;
+                }
+            });
+            io.shutdown().await.expect("in good order");
+            let most = if closes { 5 * SECOND } else { 5 * SECOND + LINGER };
+            assert!(started.elapsed() >= most - SECOND / 10 && started.elapsed() <= most + SECOND / 10, "{:?}", started.elapsed());
+            sends.abort();
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,15 @@
 //! Accepts connections, speaks HTTP/1.1 or HTTP/2 (prior knowledge, or ALPN under TLS) on each, and bounds them: in number (by [`super::connections`]),
-//! in the time for a head, in idle time, and at the end by a hard deadline. Invariant: what remains at that deadline is
-//! broken, never ended cleanly.
+//! in the time for a head, in idle time, and at the end by a hard deadline.
+//!
+//! The end loses no request. From its announcement on each HTTP/1 answer is the last of its connection and says so, and an
+//! HTTP/2 connection that has been used gets GOAWAY: it is told then and not at the drain so that the client goes elsewhere while
+//! it can still come back here, and it loses nothing, because the streams that are opened until the client has read it are
+//! served (<https://www.rfc-editor.org/rfc/rfc9113#section-6.8>). In the drain those who wait to be accepted are served one
+//! request, and who has no request under way has a grace to send one.
+//!
+//! Invariant: what remains at the deadline is broken, never ended cleanly.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +19,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connections::{Connections, Open};
 use super::io::ClientIo;
 use super::tls::Tls;
-use super::{Edge, Handler, ended};
+use super::{Edge, Handler, backlog, ended};
 use crate::peer::Peer;
 
 /// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
@@ -37,6 +44,10 @@ const HTTP2_SEND_BUFFER_BYTES: usize = 128 * 1024;
 
 /// After an accept that failed (no file descriptor is free, say) the next one waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// In the drain a connection without a request is closed once it has sent none for this long (or for the time that it has for a
+/// head, or between two requests, if that is less): whoever asks again and again has sent one by then.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// An HTTP/2 connection that was told to close and has no request has this long to do so.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -92,20 +103,17 @@ impl<H: Handler> Server<H> {
         self.tls.as_ref()
     }
 
-    /// Accepts on `listener` until the drain begins.
+    /// Accepts on `listener` until the drain begins, and then what waits there.
     pub async fn accept(self: Arc<Self>, listener: TcpListener) {
+        // Whoever waits for the connections to end waits for those too.
+        let _waiting = self.tasks.token();
         loop {
             let accepted = tokio::select! {
-                () = self.shutdown.drain.cancelled() => return,
-                accepted = self.next(&listener) => accepted,
+                () = self.shutdown.drain.cancelled() => break,
+                accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok(stream) => {
-                    // A client that is refused sees its connection close: before TLS and HTTP there is no other way to say it.
-                    let Some(open) = self.connections.admit() else { continue };
-                    let server = Arc::clone(&self);
-                    self.tasks.spawn(async move { server.connection(stream, &open).await });
-                }
+                Ok((stream, _)) => self.take(stream),
                 Err(error) => {
                     tracing::warn!(%error, "connection could not be accepted");
                     // If it is for want of a descriptor, an idle connection has one.
@@ -114,6 +122,18 @@ impl<H: Handler> Server<H> {
                 }
             }
         }
+        backlog::close(listener).into_iter().for_each(|stream| self.take(stream));
+    }
+
+    fn take(self: &Arc<Self>, stream: TcpStream) {
+        // A client that is refused sees its connection close: before TLS and HTTP there is no other way to say it.
+        let Some(open) = self.connections.admit() else { return };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "the client left at once");
+            return;
+        }
+        let server = Arc::clone(self);
+        self.tasks.spawn(async move { server.connection(stream, &open).await });
     }
 
     /// Ends once every connection has.
@@ -122,14 +142,18 @@ impl<H: Handler> Server<H> {
         self.tasks.wait().await;
     }
 
-    async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
-        let (stream, _): (_, SocketAddr) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+    /// Time that a connection without a request has in the drain.
+    fn grace(&self) -> Duration {
+        DRAIN_GRACE.min(self.config.header_timeout).min(self.config.idle_timeout)
     }
 
     async fn connection(&self, stream: TcpStream, open: &Open) {
         let Some(tls) = &self.tls else { return self.serve(stream, false, open).await };
+        let begun = Instant::now();
+        let grace_is_over = async {
+            self.shutdown.drain.cancelled().await;
+            sleep_until(begun + self.grace()).await;
+        };
         let handshake = tokio::time::timeout(self.config.header_timeout, tls.acceptor().accept(stream));
         tokio::select! {
             accepted = handshake => match accepted {
@@ -144,7 +168,8 @@ impl<H: Handler> Server<H> {
                 }
                 Err(_) => self.cut("header_timeout"),
             },
-            () = self.shutdown.drain.cancelled() => {}
+            () = grace_is_over => self.cut("drain"),
+            () = self.shutdown.abort.cancelled() => self.cut("drain"),
             () = open.activity.told() => self.cut("connections_max"),
         }
     }
@@ -153,13 +178,18 @@ impl<H: Handler> Server<H> {
         let activity = &open.activity;
         let peer = Peer { secure, cut: CancellationToken::new() };
         let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout));
+        // Until a request has come nobody knows which version it is.
+        let is_http2 = CancellationToken::new();
         let service = {
             let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(activity), peer.clone());
-            let leave = self.shutdown.leave.clone();
+            let (leave, is_http2) = (self.shutdown.leave.clone(), is_http2.clone());
             service_fn(move |request| {
                 let (edge, peer) = (Arc::clone(&edge), peer.clone());
                 let under_way = activity.begin();
                 let (leave, version) = (leave.clone(), request.version());
+                if version == Version::HTTP_2 {
+                    is_http2.cancel();
+                }
                 async move {
                     let mut response = edge.answer(request, peer, under_way).await;
                     // A client that keeps its connection might send the next request just as the drain ends it. HTTP/2 has
@@ -180,8 +210,25 @@ impl<H: Handler> Server<H> {
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
         let mut connection = std::pin::pin!(builder.serve_connection(io, service));
         let patience = self.config.header_timeout.min(self.config.idle_timeout) / 4;
+        let go_away = async {
+            is_http2.cancelled().await;
+            self.shutdown.leave.cancelled().await;
+        };
+        let mut go_away = std::pin::pin!(go_away);
+        let grace = self.grace();
         let (mut draining, mut closing) = (false, false);
+        // When it was told to end in good order.
+        let mut told: Option<Instant> = None;
         loop {
+            let wait = match (closing, draining) {
+                (true, _) => CLOSE_TIMEOUT,
+                (false, true) => {
+                    let quiet = activity.idle_since().map_or(Duration::ZERO, |since| since.elapsed());
+                    let closes_in = told.map_or(Duration::ZERO, |at| CLOSE_TIMEOUT.saturating_sub(at.elapsed()));
+                    grace.saturating_sub(quiet).max(closes_in)
+                }
+                _ => patience,
+            };
             tokio::select! {
                 // First the connection itself: a request that has come takes back the word to close.
                 biased;
@@ -195,24 +242,32 @@ impl<H: Handler> Server<H> {
                 }
                 () = peer.cut.cancelled() => return,
                 () = self.shutdown.abort.cancelled() => return self.cut("drain"),
-                () = self.shutdown.drain.cancelled(), if !draining => {
-                    draining = true;
-                    if activity.owes_head() {
-                        return self.cut("drain");
-                    }
+                () = &mut go_away, if told.is_none() => {
+                    told = Some(Instant::now());
+                    activity.linger();
                     connection.as_mut().graceful_shutdown();
                 }
+                () = self.shutdown.drain.cancelled(), if !draining => draining = true,
                 () = activity.told(), if !closing => if activity.is_told_to_close() {
                     if activity.owes_head() {
                         return self.cut("connections_max");
                     }
                     // HTTP/1.1 is closed by this; HTTP/2 is told first, and a request that is on its way is answered.
-                    closing = true;
+                    (closing, told) = (true, Some(Instant::now()));
                     connection.as_mut().graceful_shutdown();
                 },
-                () = tokio::time::sleep(if closing { CLOSE_TIMEOUT } else { patience }) => {
+                () = tokio::time::sleep(wait) => {
                     if closing && activity.idle_since().is_some() {
                         return self.cut("connections_max");
+                    }
+                    if draining && activity.idle_since().is_some_and(|since| since.elapsed() >= grace) {
+                        if activity.owes_head() || told.is_some_and(|at| at.elapsed() >= CLOSE_TIMEOUT) {
+                            return self.cut("drain");
+                        }
+                        if told.is_none() {
+                            told = Some(Instant::now());
+                            connection.as_mut().graceful_shutdown();
+                        }
                     }
                     if let Some(why) = activity.overdue(self.config.header_timeout, self.config.idle_timeout) {
                         return self.cut(why);

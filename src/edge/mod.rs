@@ -1,13 +1,15 @@
 //! Where requests come in and answers go out. [`listener`] accepts connections and bounds them in time, [`connections`] in
-//! number (each takes one of the [`descriptors`] of the process), [`ended`] says why one ended; [`Edge`] takes each request
-//! through one stack and turns whatever comes of it into an answer; [`answer`] renders failures; [`body`] watches both bodies;
-//! [`access`] is the request's line in the log; [`admin`] is the other port. It knows handlers only as [`Handler`].
+//! number (each takes one of the [`descriptors`] of the process), [`backlog`] closes a listener without losing who waits there,
+//! [`ended`] says why one ended; [`Edge`] takes each request through one stack and turns whatever comes of it into an answer;
+//! [`answer`] renders failures; [`body`] watches both bodies; [`access`] is the request's line in the log; [`admin`] is the other
+//! port. It knows handlers only as [`Handler`].
 //!
 //! Invariant: every answer has a request id, every failure is S3's XML, every request ends in one log line.
 
 mod access;
 pub mod admin;
 mod answer;
+mod backlog;
 mod body;
 pub mod connections;
 pub mod descriptors;

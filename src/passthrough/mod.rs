@@ -208,7 +208,12 @@ async fn read_refusal(response: Response<Body>, backend: &Backend, pass: Pass) -
     let mut ended = false;
     while !ended && seen.len() < ERROR_BYTES_MAX {
         match body.frame().await {
-            Some(frame) => seen.extend_from_slice(&frame.map_err(broken_error)?.into_data().unwrap_or_default()),
+            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Some(Err(error)) => {
+                // The status alone is an answer.
+                backend.judge(pass, head.status, None);
+                return Err(broken_error(error));
+            }
             None => ended = true,
         }
     }

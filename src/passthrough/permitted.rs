@@ -1,6 +1,6 @@
 //! The body of a backend's answer on its way to the client. It carries the permit of its request and gives it back with the
 //! last byte, or while the client stalls; then it takes one again before it asks the backend for more. A backend that sends
-//! nothing for too long breaks it.
+//! nothing for too long breaks it. Either is the backend's doing, and its breaker is told; what a client does is not.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::backend::breaker::Cause;
 use crate::backend::limited::{Lane, Permit};
 use crate::backend::{Backend, Body, BoxError};
 use crate::stall::{StallWatch, Watch};
@@ -52,7 +53,8 @@ impl Permitted {
     }
 
     /// The backend broke the body.
-    fn broken(&self, error: BoxError) -> BoxError {
+    fn broken(&self, error: BoxError, cause: Cause) -> BoxError {
+        self.backend.breaker.body_failed(cause);
         if !self.unknown_if_broken {
             return error;
         }
@@ -91,9 +93,12 @@ impl http_body::Body for Permitted {
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(frame) => {
                 self.waiting = false;
-                self.backend.moved();
                 self.watch.given();
-                Poll::Ready(frame.map(|frame| frame.map_err(|error| self.broken(error))))
+                let frame = frame.map(|frame| frame.map_err(|error| self.broken(error, Cause::NoAnswer)));
+                if !matches!(frame, Some(Err(_))) {
+                    self.backend.moved();
+                }
+                Poll::Ready(frame)
             }
             Poll::Pending => {
                 if !self.waiting {
@@ -102,7 +107,7 @@ impl http_body::Body for Permitted {
                     self.timeout.as_mut().reset(at);
                 }
                 ready!(self.timeout.as_mut().poll(cx));
-                Poll::Ready(Some(Err(self.broken("the backend sent nothing for response_timeout".into()))))
+                Poll::Ready(Some(Err(self.broken("the backend sent nothing for response_timeout".into(), Cause::TimedOut))))
             }
         }
     }

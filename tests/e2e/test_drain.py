@@ -1,6 +1,7 @@
-"""How the gateway ends: it announces that it will, lets what is under way finish, waits for nobody who owes it
-something, and obeys a second signal at once."""
+"""How the gateway ends: it announces that it will, lets what is under way finish, serves who is in its queue, waits long for
+nobody who owes it something, and obeys a second signal at once."""
 
+import http.client
 import signal
 import socket
 import subprocess
@@ -8,20 +9,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from support import http2
 from support.batch import batch_get, batch_request, document, read_batch
 from support.faulty import SMALL, FaultyBackend, body_of
 from support.gateway import BINARY, FULL, Backend, Gateway, clean_environment
 from support.process import Process, wait_for
 from support.rawsocket import exchange, read_answer, read_head, stalled
 from support.store import Target
-from support.wire import call, sign
+from support.wire import Request, call, sign
 
 BUCKET = "drained"
 LEAD_SECONDS = 2.0
+
+# In the drain, who has no request under way has this long to send one.
+GRACE_SECONDS = 1.0
 Start = Callable[[str], Gateway]
 
 
@@ -89,7 +96,7 @@ def test_a_connection_that_owes_its_head_holds_nothing_up(start: Start, sent: by
         started = time.monotonic()
         gateway.process.terminate()
         ended_within(gateway, 5)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < GRACE_SECONDS + 1
 
 
 def test_a_head_that_is_half_sent_on_a_used_connection_holds_nothing_up(start: Start) -> None:
@@ -103,7 +110,138 @@ def test_a_head_that_is_half_sent_on_a_used_connection_holds_nothing_up(start: S
         started = time.monotonic()
         gateway.process.terminate()
         ended_within(gateway, 5)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < GRACE_SECONDS + 1
+
+
+def test_who_is_connected_is_served_once_more(start: Start) -> None:
+    """Without a lead: a connection that was just made, and one that was just used."""
+    gateway = start("")
+    raw = sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept").raw()
+    connect = partial(socket.create_connection, gateway.s3.address, timeout=20)
+    with ExitStack() as stack:
+        used, new, silent = (stack.enter_context(connect()) for _ in range(3))
+        streams = [stack.enter_context(sock.makefile("rb")) for sock in (used, new)]
+        used.sendall(raw)
+        assert read_answer(streams[0]).body == body_of("fine/kept", SMALL)
+        gateway.process.terminate()
+        started = time.monotonic()
+        wait_for("it takes no new ones", lambda: refuses(gateway), 5)
+        for sock, stream in zip((used, new), streams, strict=True):
+            sock.sendall(raw)
+            answer = read_answer(stream)
+            assert (answer.body, answer.get("connection")) == (body_of("fine/kept", SMALL), "close")
+            assert stream.read() == b""
+        assert silent.recv(1) == b"", "it is closed, and not reset"
+        ended_within(gateway, 5)
+        assert GRACE_SECONDS * 0.9 <= time.monotonic() - started < GRACE_SECONDS + 1
+
+
+def refuses(gateway: Gateway) -> bool:
+    try:
+        socket.create_connection(gateway.s3.address, timeout=20).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("lead", [0, 1])
+def test_without_a_balancer_every_request_is_answered_or_refused(start: Start, lead: int) -> None:
+    """Clients that retry nothing, on kept connections and on new ones, until the port is closed: no reset, no empty
+    answer. Without a lead a kept connection is safe only for who asks again soon, as these do: its last answer may have
+    been under way already, and so could not say that it is the last."""
+    gateway = start(f'drain_lead = "{lead}s"')
+    requests = [sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept")]
+    requests.append(sign(gateway.s3, "PUT", f"/{BUCKET}/fine/put", {}, b"x" * 10_000))
+    failed: list[str] = []
+    answered = [0, 0]
+    refused: list[bool] = []
+
+    def ask(request: Request, keep: bool) -> None:
+        connection = http.client.HTTPConnection(*gateway.s3.address, timeout=20)
+        while not refused or connection.sock:
+            try:
+                connection.connect() if not connection.sock else None
+            except ConnectionRefusedError:
+                refused.append(keep)
+                return
+            except OSError as error:
+                failed.append(f"to connect: {error!r}")
+                return
+            try:
+                connection.request(request.method, request.path, request.body, dict(request.headers))
+                answer = connection.getresponse()
+                assert answer.status == 200
+                answer.read()
+            except (OSError, http.client.HTTPException, AssertionError) as error:
+                failed.append(f"{request.method}, kept {keep}: {error!r}")
+                return
+            answered[keep] += 1
+            if not keep:
+                connection.close()
+
+    clients = [threading.Thread(target=ask, args=(requests[at % 2], at % 4 < 2), daemon=True) for at in range(32)]
+    for client in clients:
+        client.start()
+    time.sleep(0.5)
+    gateway.process.terminate()
+    for client in clients:
+        client.join(20)
+    ended_within(gateway, lead + 3)
+    assert failed == [] and min(answered) > 20 and refused, (failed, answered)
+
+
+def test_requests_of_http2_are_all_answered_or_refused(start: Start) -> None:
+    """GOAWAY tells a used connection in the lead that it may open no more streams; the one that was opened meanwhile is
+    served, and there is a new connection until the port is closed."""
+    gateway = start(f'drain_lead = "{LEAD_SECONDS:.0f}s"')
+    request = sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept")
+    failed: list[str] = []
+    streams: list[int] = []
+
+    def ask_until_told(sock: socket.socket, stream: BinaryIO) -> int:
+        told, number = False, 1
+        while not told:
+            http2.ask(sock, request, number)
+            whole = False
+            while not whole:
+                got = http2.read_frame(stream)
+                if got.kind == http2.GOAWAY:
+                    assert got.payload[4:8] == b"\0\0\0\0", "no error"
+                    told = True
+                elif got.kind == http2.PING and not got.flags:
+                    sock.sendall(http2.frame(http2.PING, got.payload, 1))
+                elif got.kind == http2.HEADERS:
+                    assert got.payload[:1] == b"\x88", "200"
+                elif got.kind == http2.DATA and got.payload:
+                    more = len(got.payload).to_bytes(4)
+                    sock.sendall(http2.frame(http2.WINDOW_UPDATE, more))
+                whole = got.stream == number and bool(got.flags & http2.END_STREAM)
+            number += 2
+        return number // 2
+
+    def ask() -> None:
+        while True:
+            try:
+                with http2.begin(gateway.s3, 1 << 20) as sock, sock.makefile("rb") as stream:
+                    streams.append(ask_until_told(sock, stream))
+            except ConnectionRefusedError:
+                return
+            except (OSError, AssertionError) as error:
+                failed.append(repr(error))
+                return
+
+    clients = [threading.Thread(target=ask, daemon=True) for _ in range(8)]
+    for client in clients:
+        client.start()
+    time.sleep(0.5)
+    told = time.monotonic()
+    gateway.process.terminate()
+    for client in clients:
+        client.join(20)
+    closed = time.monotonic()
+    assert failed == [] and len(streams) > 2 * len(clients) and max(streams) > 2, (failed, streams[:20])
+    assert closed - told >= LEAD_SECONDS, "until the port is closed"
+    ended_within(gateway, 3)
 
 
 def test_clients_that_keep_connections_lose_nothing(start: Start) -> None:
@@ -262,7 +400,7 @@ class TestDeadline:
             sock.sendall(sent)
             wait_for("it is accepted", lambda: gateway.metric("batchgate_edge_connections") == 1, 5)
             gateway.process.terminate()
-            ended_within(gateway, 1)
+            ended_within(gateway, GRACE_SECONDS + 1)
 
 
 @pytest.mark.parametrize("server", ["", 'drain_lead = "20s"'], ids=["in the drain", "in its lead"])

@@ -19,16 +19,17 @@ use crate::error::{Kind, code_of_status};
 use crate::types::ByteRange;
 
 /// Times that a plain read may be sent.
-const PLAIN_ATTEMPTS_MAX: usize = 1;
+const PLAIN_ATTEMPTS_MAX: usize = 3;
 
-/// Pauses between them, all together.
-const PLAIN_BACKOFF_MAX: Duration = Duration::ZERO;
+/// Pauses between them, all together: at most 50 ms, then at most 100 ms.
+const PLAIN_BACKOFF_MAX: Duration = Duration::from_millis(150);
+
+/// What a plain answer waits for, `response_timeout` for each: a permit, its head however often it is asked for, the body of a
+/// refusal.
+const PLAIN_WAITS_MAX: u32 = 3;
 
 /// Bytes after which an entry has its deadline again.
 const MIB: usize = 1 << 20;
-
-/// How long an outage is remembered without anything that shows it.
-const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
 
 /// What a client is told of a write of which nobody knows.
 const UNKNOWN: &str = "the outcome is unknown";
@@ -237,7 +238,7 @@ impl<'a> Judge<'a> {
 
     fn is_bad(&self, outcome: &Outcome, like: impl Fn(&FaultWindow) -> bool) -> bool {
         let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
-        let from = from.saturating_sub(OUTAGE_MEMORY);
+        let from = from.saturating_sub(self.gateway.rig.backend.breaker.memory());
         let bad = |fault: &Fault| !matches!(fault, Fault::Says(403, _));
         self.world.windows.iter().any(|w| like(w) && bad(&w.fault) && w.from <= until && from <= w.until)
     }
@@ -281,7 +282,7 @@ impl<'a> Judge<'a> {
 
     fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
         let timeout = self.world.numbers.response_timeout;
-        let most = sending + PLAIN_BACKOFF_MAX + 2 * PLAIN_ATTEMPTS_MAX as u32 * timeout;
+        let most = sending + PLAIN_BACKOFF_MAX + PLAIN_WAITS_MAX * timeout;
         let took = outcome.headed.duration_since(outcome.started);
         if took <= most { Ok(()) } else { Err(format!("the answer took {took:?}, {most:?} at the most")) }
     }
@@ -373,7 +374,7 @@ impl<'a> Judge<'a> {
             Got::Failed { kind: Kind::IncompleteBody, .. } if write.breaks_after.is_some() => Ok(()),
             Got::Failed { kind, message, .. } => {
                 self.failed(outcome, *kind, message)?;
-                let sent = met.iter().any(|met| !matches!(met.act, Act::Unreachable | Act::Garbled));
+                let sent = met.iter().any(|met| !matches!(met.act, Act::Unreachable));
                 // Whoever says that nothing is known may say so only where nothing is.
                 if sent != message.contains(UNKNOWN) { Err(format!("{message:?}, carried out {carried} times")) } else { Ok(()) }
             }

@@ -1,5 +1,6 @@
 //! Leave to ask a backend, and the way back to its breaker: whoever has a [`Pass`] says what came of it. Invariant: a probe's
-//! place is free again once it is told or dropped, and not before the time of the next probe is known.
+//! place is free again once it is told or dropped, and not before the time of the next probe is known, which is a pause after
+//! this one began, or a pause after it failed.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub struct Pass {
 pub(super) enum Probe {
     /// A batch's read; while it has the watch no other does so.
     Read { _watch: OwnedSemaphorePermit },
-    /// A plain request.
-    Plain,
+    /// A plain request, and when it got leave.
+    Plain { since: Instant },
 }
 
 impl Pass {
@@ -58,7 +59,7 @@ impl Pass {
             let next = Instant::now() + self.breaker.config.pause;
             match self.probe {
                 Some(Probe::Read { .. }) => opened.read_probe_at = next,
-                Some(Probe::Plain) => opened.plain_probe_at = next,
+                Some(Probe::Plain { .. }) => opened.plain_probe_at = next,
                 None => {}
             }
         }
@@ -75,12 +76,13 @@ impl Pass {
 }
 
 impl Drop for Pass {
-    /// A probe that vanishes frees the place at once; a read's place is the watch, which goes with it.
+    /// A probe that vanishes frees the place once the pause since it began is over; a read's place is the watch, which goes
+    /// with it.
     fn drop(&mut self) {
-        if let Some(Probe::Plain) = self.probe
+        if let Some(Probe::Plain { since }) = self.probe
             && let Some(opened) = &mut self.breaker.lock().opened
         {
-            opened.plain_probe_at = Instant::now();
+            opened.plain_probe_at = opened.plain_probe_at.min(since + self.breaker.config.pause);
         }
     }
 }

@@ -10,6 +10,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(1);
 const FAILURES: u32 = 20;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+const MEMORY: Duration = Duration::from_secs(11);
 
 fn breaker() -> Arc<Breaker> {
     let config = BreakerConfig { failures: FAILURES, pause: PAUSE, attempt_timeout: ATTEMPT_TIMEOUT };
@@ -88,7 +89,7 @@ async fn any_answer_begins_the_row_anew() {
     }
     // Long pauses begin it anew too.
     for _ in 0..5 * FAILURES {
-        advance(OUTAGE_MEMORY).await;
+        advance(MEMORY).await;
         pass(&breaker).failed(failing(), false);
     }
     assert!(!breaker.is_open());
@@ -143,8 +144,15 @@ async fn while_open_plain_requests_are_refused_at_once_but_for_one_that_probes()
 async fn a_plain_request_that_probes_and_vanishes_or_hangs_frees_the_place() {
     let breaker = opened().await;
     advance(PAUSE).await;
-    drop(breaker.admit().expect("its turn"));
-    let hangs = breaker.admit().expect("the place is free");
+    let gone = breaker.admit().expect("its turn");
+    advance(PAUSE / 2).await;
+    drop(gone);
+    assert!(breaker.admit().is_err(), "the pause is not over");
+    advance(PAUSE / 2).await;
+    let gone = breaker.admit().expect("the place is free");
+    advance(2 * PAUSE).await;
+    drop(gone);
+    let hangs = breaker.admit().expect("it is long over");
     advance(ATTEMPT_TIMEOUT).await;
     let next = breaker.admit().expect("it hangs");
     hangs.failed(Cause::TimedOut, false);
@@ -172,7 +180,7 @@ async fn one_read_at_a_time_probes_and_who_fails_goes_behind_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_vanishes_leaves_it_open_and_the_next_goes_at_once() {
+async fn a_probe_that_vanishes_leaves_it_open_and_the_next_goes_after_the_pause() {
     let breaker = opened().await;
     let gone = waiter(&breaker);
     let (first, second) = (waiter(&breaker), waiter(&breaker));
@@ -181,10 +189,55 @@ async fn a_probe_that_vanishes_leaves_it_open_and_the_next_goes_at_once() {
     gone.abort();
     let probe = first.await.expect("no panic");
     let at = Instant::now();
+    advance(PAUSE / 2).await;
     drop(probe);
     assert!(breaker.is_open());
     let probe = second.await.expect("no panic");
-    assert!(probe.is_probe() && at.elapsed() < 2 * MOMENT);
+    assert!(probe.is_probe());
+    assert!(at.elapsed() >= PAUSE && at.elapsed() < PAUSE + 2 * MOMENT, "{:?}", at.elapsed());
+    // One that vanishes late has had its pause.
+    advance(3 * PAUSE).await;
+    let third = waiter(&breaker);
+    settle().await;
+    drop(probe);
+    let at = Instant::now();
+    assert!(third.await.expect("no panic").is_probe() && at.elapsed() < 2 * MOMENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_probes_vanish_there_is_one_for_each_pause() {
+    let breaker = opened().await;
+    let at = Instant::now();
+    for _ in 0..10 {
+        drop(breaker.enter().await);
+    }
+    assert!(at.elapsed() >= 10 * PAUSE);
+    let plain = async {
+        let mut leave = 0;
+        for _ in 0..100 {
+            leave += u32::from(breaker.admit().is_ok());
+            advance(PAUSE / 10).await;
+        }
+        leave
+    };
+    assert_eq!(plain.await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_as_long_as_attempts_may_last_is_one_outage() {
+    let timeout = Duration::from_secs(60);
+    let config = BreakerConfig { failures: 3, pause: PAUSE, attempt_timeout: timeout };
+    let breaker = Breaker::new("b", config, Metrics::new().backend("b"));
+    let since = Instant::now();
+    for _ in 0..3 {
+        assert!(!breaker.is_open());
+        pass(&breaker).failed(Cause::TimedOut, false);
+        advance(timeout + PAUSE).await;
+    }
+    assert!(breaker.is_open());
+    assert_eq!(breaker.outage().expect("it goes on").since, since);
+    advance(timeout).await;
+    assert!(breaker.outage().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,7 +280,7 @@ async fn an_outage_is_remembered_from_its_first_failure_until_something_moves() 
     let breaker = breaker();
     let since = Instant::now();
     pass(&breaker).failed(Cause::Unreachable, false);
-    advance(OUTAGE_MEMORY / 2).await;
+    advance(MEMORY / 2).await;
     // A head may be all that ever comes.
     pass(&breaker).answered();
     pass(&breaker).failed(failing(), false);
@@ -238,6 +291,6 @@ async fn an_outage_is_remembered_from_its_first_failure_until_something_moves() 
     breaker.moved();
     assert!(breaker.outage().is_none());
     pass(&breaker).failed(failing(), false);
-    advance(OUTAGE_MEMORY).await;
+    advance(MEMORY).await;
     assert!(breaker.outage().is_none(), "nobody has met it for long");
 }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 
 use super::{Failure, Ran, Read};
 use crate::backend::breaker::Cause;
@@ -14,6 +16,10 @@ use crate::backend::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_bo
 
 /// Most bytes of an error's body that are read in search of its code.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// An attempt that its read's deadline cuts tells nothing of the backend, unless it was silent for this long: as long as any
+/// attempt is given, or a time that no healthy answer takes.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// The head of an answer that was judged good.
 pub(super) struct Judged {
@@ -32,9 +38,15 @@ impl Read {
         let backend = Arc::clone(&self.backend);
         let again = (self.failures > 0).then(|| ReadAsk { elsewhere: true, ..ask.clone() });
         let ask = again.as_ref().unwrap_or(ask);
+        let sent_at = Instant::now();
         let response = match self.clock.run_capped(timeout, backend.store.read(ask)).await {
             Ran::Done(Attempt::Ok(response)) => response,
-            Ran::OutOfTime => return Err(self.out_of_time()),
+            Ran::OutOfTime => {
+                if sent_at.elapsed() >= SILENCE_MIN.min(timeout) {
+                    pass.failed(Cause::TimedOut, self.failures > 0);
+                }
+                return Err(self.out_of_time());
+            }
             Ran::Done(Attempt::Err(error)) if matches!(error.kind, BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge) => {
                 tracing::warn!(backend = backend.name, %error, "answer is not http");
                 pass.unanswered(error.kind, self.failures > 0);
@@ -57,8 +69,7 @@ impl Read {
             let code = match self.clock.run_capped(timeout, error_code(body)).await {
                 Ran::Done(code) => code,
                 // The status alone is an answer.
-                Ran::TooLong => None,
-                Ran::OutOfTime => return Err(self.out_of_time()),
+                Ran::TooLong | Ran::OutOfTime => None,
             };
             (code, empty_body())
         } else {

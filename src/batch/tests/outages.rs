@@ -194,3 +194,14 @@ async fn batches_that_can_ride_an_outage_out_are_admitted_and_none_is_added_unti
     rig.run(&request(&wanted), Client::Eager).await.whole().expect("admitted");
     rig.settled().await.expect("settled");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker() {
+    // No attempt ever lasts as long as it may.
+    let wanted = many(500);
+    let rig = rig(Numbers { attempt_timeout: 6 * DEADLINE, ..numbers() }, &wanted, Step::of(Act::Silent));
+    let answer = rig.run(&request(&wanted), Client::Eager).await;
+    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
+    assert!(rig.backend.metrics.breaker_opened.get() > 0);
+    rig.settled().await.expect("settled");
+}
