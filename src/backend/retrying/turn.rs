@@ -124,8 +124,9 @@ impl Read {
         if self.clock.probes() {
             breaker.confirm_outage();
         }
-        // As long as this read had its chance, nobody else was served either.
-        let alone = breaker.outage().is_some_and(|outage| outage.since.elapsed() >= self.backend.attempt_timeout);
+        // For most of the time that this read had, nobody else was served either.
+        let chance = self.backend.attempt_timeout.min(self.config.deadline);
+        let alone = breaker.outage().is_some_and(|outage| outage.since.elapsed() >= chance / 2);
         self.stats.outage.given_up(self.clock.probes(), if alone { 1 } else { breaker.failures() });
         // Who never got to ask shares the fate of those who did.
         let outage = self.outage();
