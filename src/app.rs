@@ -20,6 +20,7 @@ use crate::backend::embedded::{EmbeddedStore, NOTICE};
 use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::retry_budget::RetryBudget;
 use crate::backend::s3::S3Store;
+use crate::backend::warnings::Warnings;
 use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
@@ -176,6 +177,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         breaker: Breaker::new(&config.name, breaker, numbers.clone()),
         retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
+        warnings: Warnings::default(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),

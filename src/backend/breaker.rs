@@ -80,7 +80,8 @@ impl Cause {
         match kind {
             BackendErrorKind::Unreachable => Some(Self::Unreachable),
             BackendErrorKind::NoAnswer | BackendErrorKind::Garbled => Some(Self::NoAnswer),
-            BackendErrorKind::NoCredentials | BackendErrorKind::HeadTooLarge | BackendErrorKind::RequestBody => None,
+            BackendErrorKind::HeadTooLarge | BackendErrorKind::Unframed => None,
+            BackendErrorKind::NoCredentials | BackendErrorKind::RequestBody => None,
         }
     }
 }

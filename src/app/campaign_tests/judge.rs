@@ -82,8 +82,11 @@ impl<'a> Judge<'a> {
             violations.push(format!("{peak} bytes were reserved of {max}"));
         }
         let (peak, max) = (self.gateway.rig.store.reading_peak(), self.world.numbers.permits);
-        if peak > max {
-            violations.push(format!("{peak} reads waited for the store with {max} permits"));
+        // A plain read without a head for so long waits without its permit.
+        let patience = self.world.numbers.attempt_timeout;
+        let hung = outcomes.iter().filter(|o| matches!(o.job.what, What::Read { .. }) && o.headed - o.started >= patience).count();
+        if peak > max + hung {
+            violations.push(format!("{peak} reads waited for the store with {max} permits, {hung} of them for long"));
         }
         violations
     }

@@ -5,6 +5,7 @@
 
 mod clients;
 mod judge;
+mod plain;
 mod scenarios;
 mod world;
 

@@ -71,10 +71,13 @@ impl Pass {
         self.probe = None;
     }
 
-    /// No answer came that could be read. Where that was not the backend's fault, nothing is known of it.
+    /// No answer came that could be used. One that came all the same is an answer; where none did and that was not the
+    /// backend's fault, nothing is known of it.
     pub fn unanswered(self, kind: BackendErrorKind, again: bool) {
-        if let Some(cause) = Cause::of(kind) {
-            self.failed(cause, again);
+        match Cause::of(kind) {
+            Some(cause) => self.failed(cause, again),
+            None if matches!(kind, BackendErrorKind::HeadTooLarge | BackendErrorKind::Unframed) => self.answered(),
+            None => {}
         }
     }
 }

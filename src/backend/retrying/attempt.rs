@@ -12,6 +12,7 @@ use super::{Failure, Ran, Read};
 use crate::backend::breaker::Cause;
 use crate::backend::limited::Permit;
 use crate::backend::verdict::{Verdict, judge};
+use crate::backend::warnings::Warning;
 use crate::backend::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body, s3};
 
 /// Most bytes of an error's body that are read in search of its code.
@@ -48,8 +49,10 @@ impl Read {
                 }
                 return Err(self.out_of_time());
             }
-            Ran::Done(Attempt::Err(error)) if matches!(error.kind, BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge) => {
-                tracing::warn!(backend = backend.name, %error, "answer is not http");
+            Ran::Done(Attempt::Err(error)) if error.kind.is_no_use() => {
+                if backend.warnings.due(Warning::NotHttp) {
+                    tracing::warn!(backend = backend.name, %error, "answer is not http");
+                }
                 pass.unanswered(error.kind, self.failures > 0);
                 return Err(Failure::Lying);
             }
@@ -88,7 +91,9 @@ impl Read {
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
             Verdict::Refused if code.as_deref().is_some_and(s3::is_about_our_signature) => {
-                tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                if backend.warnings.due(Warning::Credentials) {
+                    tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                }
                 pass.answered();
                 Err(Failure::Lying)
             }
@@ -99,13 +104,16 @@ impl Read {
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
-                tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                if backend.warnings.due(Warning::Lies) {
+                    tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                }
                 pass.answered();
                 Err(Failure::Lying)
             }
             verdict => {
                 let status = head.status;
                 let paced = verdict == Verdict::Pacing;
+                backend.count_503(status, &verdict);
                 if status.is_server_error() {
                     self.last_words = Some(Failure::Answered { status, code, headers: head.headers });
                 } else if paced {

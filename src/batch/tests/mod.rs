@@ -133,6 +133,7 @@ impl Rig {
             breaker: Breaker::new("sim", breaker, metrics.backend("sim")),
             retries: RetryBudget::new(0.2, metrics.backend("sim")),
             metrics: metrics.backend("sim"),
+            warnings: crate::backend::warnings::Warnings::default(),
             attempt_timeout: numbers.attempt_timeout,
             response_timeout: numbers.response_timeout,
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
