@@ -194,7 +194,19 @@ fn sockets(settings: &Settings) -> u64 {
 /// What an operator should know of the backends, a line each.
 fn notes(settings: &Settings) -> Vec<String> {
     let embedded = settings.backends.iter().filter(|backend| backend.kind == BackendKind::Embedded);
-    embedded.map(|backend| format!("backend {}: {NOTICE}", backend.name)).collect()
+    let embedded = embedded.map(|backend| format!("backend {}: {NOTICE}", backend.name));
+    // It works, but a read of a silent backend is never tried again.
+    let patient = settings
+        .backends
+        .iter()
+        .filter(|backend| backend.kind != BackendKind::Embedded && backend.attempt_timeout >= settings.batch.entry_deadline);
+    let patient = patient.map(|backend| {
+        let name = &backend.name;
+        format!(
+            "backend {name}: attempt_timeout is not shorter than batch.entry_deadline, so that a silent attempt is the only one"
+        )
+    });
+    embedded.chain(patient).collect()
 }
 
 fn routes(settings: &Settings, registry: &Registry) -> std::result::Result<Routes<Arc<Backend>>, BoxError> {

@@ -16,13 +16,17 @@ use super::permitted::{Permitted, Turn};
 use super::sent::Sent;
 use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
-use crate::backend::breaker::{Cause, Open, Pass};
+use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit};
+use crate::backend::retry_budget::Retry;
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
 const RETRIES_MAX: u32 = 2;
+
+/// How long a retry that the budget refuses waits before it asks once more: part of a new second is there then.
+const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 
 /// An answer, with the leave that its request had, unless it came too late: what it says of the backend is not told yet. Or none,
 /// which is.
@@ -71,23 +75,29 @@ impl Passthrough {
     }
 
     /// Leave to send the request for the first time.
-    fn admit(backend: &Backend) -> Result<Pass> {
-        let pass = backend.breaker.admit().map_err(not_asked)?;
+    fn admit(backend: &Backend, route: &Route) -> Result<Pass> {
+        let pass = backend.breaker.admit(Target::of(route.path.as_str())).map_err(not_asked)?;
         backend.retries.deposit();
         Ok(pass)
     }
 
-    /// Leave to send it again; a client waits for none.
-    fn admit_again(backend: &Backend) -> Option<Pass> {
-        let pass = backend.breaker.admit().ok()?;
-        (pass.is_probe() || backend.retries.withdraw()).then_some(pass)
+    /// Leave to send it again. Where the budget of retries refuses it, the client waits for `pause`, once.
+    async fn admit_again(backend: &Backend, route: &Route, pause: Duration) -> Option<Pass> {
+        for pause in [Duration::ZERO, pause] {
+            sleep(pause).await;
+            let pass = backend.breaker.admit(Target::of(route.path.as_str())).ok()?;
+            if pass.is_probe() || backend.retries.withdraw(Retry::Early) {
+                return Some(pass);
+            }
+        }
+        None
     }
 
     /// Sends a GET or HEAD until it is answered, elsewhere each further time, all in `response_timeout`. What is an answer is the
     /// store's to say: a status, whichever it is, goes to the client.
     async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Turn)> {
         let backend = &route.backend;
-        let pass = Self::admit(backend)?;
+        let pass = Self::admit(backend, route)?;
         let mut turn = Turn::Held(self.permit(backend).await?);
         let mut pass = Some(pass.renewed().map_err(not_asked)?);
         let until = Instant::now() + backend.response_timeout;
@@ -119,7 +129,9 @@ impl Passthrough {
             }
             sleep(self.pause(backend, failures)).await;
             failures += 1;
-            let Some(leave) = Self::admit_again(backend) else { return Ok((Err(error), turn)) };
+            let Some(leave) = Self::admit_again(backend, route, self.backoff.1.min(REFUSED_PAUSE)).await else {
+                return Ok((Err(error), turn));
+            };
             let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else { return Ok((Err(error), turn)) };
             let Ok(leave) = leave.renewed() else { return Ok((Err(error), turn)) };
             tracing::debug!(backend = backend.name, %error, "sent again");
@@ -143,7 +155,7 @@ impl Passthrough {
         verdict: &Verdict,
     ) -> Result<(Answer, Turn)> {
         let backend = &route.backend;
-        let pass = Self::admit(backend)?;
+        let pass = Self::admit(backend, route)?;
         let (mut turn, sent, body) = if http_body::Body::is_end_stream(&body) {
             (Turn::Held(self.permit(backend).await?), Sent::whole(), body)
         } else {

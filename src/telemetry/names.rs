@@ -211,7 +211,11 @@ impl Metrics {
                 "times that a retry had to wait for the budget of retries",
                 &["backend"],
             ),
-            breaker_open: gauges("batchgate_backend_breaker_open", "1 while the breaker is open", &["backend"]),
+            breaker_open: gauges(
+                "batchgate_backend_breaker_open",
+                "1 while the breaker is open: until somebody asks and is answered",
+                &["backend"],
+            ),
             breaker_opened_total: counters("batchgate_backend_breaker_opened_total", "times that the breaker opened", &["backend"]),
             breaker_refused_total: counters(
                 "batchgate_backend_breaker_refused_total",

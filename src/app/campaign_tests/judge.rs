@@ -210,11 +210,13 @@ impl<'a> Judge<'a> {
         let trouble = self.is_trouble(outcome);
         // The deadline passed; and the store could not be reached, if it is that which is told.
         let late = status == 504 || (status == 503 && code == "ServiceUnavailable");
+        // It was put off, or all were.
+        let paced = status == 503 && code == "SlowDown";
         let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
         let says = |named: &str| code == named || code == code_of_status(status);
         let own = self.met_by(outcome, key).any(|met| match met.act {
             Act::Status(said @ (500 | 502 | 503 | 504), named) => tried && (late || said == status && says(named)),
-            Act::Status(429, _) => tried && late,
+            Act::Status(429, _) => tried && (late || paced),
             Act::Status(said, named) => said == status && says(named),
             Act::Garbled
             | Act::Longer(_)
@@ -229,7 +231,11 @@ impl<'a> Judge<'a> {
             Act::Healthy => met.changes && tried && late,
             _ => tried && late,
         });
-        own || (trouble && late)
+        let pleas = |window: &FaultWindow| window.prefix.is_empty() && matches!(window.fault, Fault::Says(429 | 503, _));
+        // Where nobody asks for anything else, a part of the keys may be all that is known of the store.
+        let unasked = self.met_by(outcome, key).next().is_none();
+        let unavailable = status == 503 && code == "ServiceUnavailable";
+        own || (trouble && late) || (unasked && unavailable && self.is_unwell(outcome)) || (paced && self.is_bad(outcome, pleas))
     }
 
     pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {

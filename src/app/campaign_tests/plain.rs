@@ -10,6 +10,7 @@ use http_body_util::StreamBody;
 use tokio::time::{Instant, sleep};
 
 use super::clients::{Gateway, Got};
+use crate::backend::breaker::Target;
 use crate::backend::{BackendErrorKind, Body, BoxError, empty_body};
 use crate::batch::tests::objects::{Object, content};
 use crate::batch::tests::store::{Act, Step};
@@ -149,9 +150,9 @@ async fn an_answer_that_is_of_no_use_is_an_answer() {
     {
         let gateway = gateway(Step::of(Act::Healthy), SECOND);
         let backend = &gateway.rig.backend;
-        for _ in 0..MANY {
+        for at in 0..MANY {
             for failure in [BackendErrorKind::NoAnswer, kind] {
-                if let Ok(pass) = backend.breaker.admit() {
+                if let Ok(pass) = backend.breaker.admit(Target::of(at)) {
                     pass.unanswered(failure, false);
                 }
             }

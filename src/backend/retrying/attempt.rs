@@ -44,6 +44,7 @@ impl Read {
             Ran::Done(Attempt::Ok(response)) => response,
             Ran::OutOfTime => {
                 if sent_at.elapsed() >= SILENCE_MIN.min(timeout) {
+                    self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                     pass.failed(Cause::TimedOut, self.failures > 0);
                 }
                 return Err(self.out_of_time());
@@ -64,6 +65,7 @@ impl Read {
             }
             Ran::TooLong => {
                 drop(permit);
+                self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                 return self.back_off(Some(pass), Cause::TimedOut).await.map(|()| None);
             }
         };
@@ -84,7 +86,7 @@ impl Read {
                 pass.answered();
                 // A body moves when its bytes do.
                 if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
-                    backend.moved();
+                    self.completed();
                 }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
@@ -98,7 +100,7 @@ impl Read {
             Verdict::Refused => {
                 backend.limiter.answered();
                 pass.answered();
-                backend.moved();
+                self.completed();
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
@@ -110,12 +112,16 @@ impl Read {
             }
             verdict => {
                 let status = head.status;
+                let paced = verdict == Verdict::Pacing;
                 backend.count_503(status, &verdict);
                 if status.is_server_error() {
-                    self.last_5xx = Some(Failure::Answered { status, code, headers: head.headers });
+                    self.last_words = Some(Failure::Answered { status, code, headers: head.headers });
+                } else if paced {
+                    self.last_words = Some(Failure::Paced);
                 }
-                if verdict == Verdict::Pacing {
+                if paced {
                     pass.paced();
+                    self.stats.outage.met(Instant::now(), None, backend.breaker.memory());
                     self.cause = None;
                     return self.keep_pace(permit).await.map(|()| None);
                 }
