@@ -231,7 +231,8 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     let entries = ENTRY_PARSED_BYTES_MAX.saturating_mul(b.entries_max as u64);
     let needed = b.entry_bytes.saturating_add(b.body_bytes_max.saturating_mul(2)).saturating_add(entries);
     let quarter = settings.server.memory_bytes_max / 4;
-    rules.check(needed <= quarter, &["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes"], || {
+    let keys = ["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes", "batch.entries_max"];
+    rules.check(needed <= quarter, &keys, || {
         format!(
             "batch.entry_bytes ({}), {ENTRY_PARSED_BYTES_MAX} bytes for each of batch.entries_max ({}) and twice batch.body_bytes_max \
              ({}) are more than a quarter of server.memory_bytes_max ({})",
