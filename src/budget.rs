@@ -38,6 +38,11 @@ impl Pool {
         self.bytes.available_permits() as u64
     }
 
+    /// A reservation of none of its bytes, to be grown.
+    pub fn nothing(&self) -> Reservation {
+        self.try_reserve(0).expect("none are always there")
+    }
+
     /// Takes `bytes` at once, or nothing.
     pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         let count = u32::try_from(bytes).ok()?;

@@ -5,6 +5,7 @@
 //! reader holds ([`StallWatch::make_room`]): a request's slot, or the bytes and entries of a batch.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -59,6 +60,17 @@ pub struct BreakOff {
     pub told: CancellationToken,
     /// Cancelled once it has let go of everything.
     pub gone: CancellationToken,
+    /// What it would let go of; the batch keeps it true.
+    pub held: Arc<Held>,
+}
+
+/// What a batch holds of the budgets that new batches are admitted by.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Bytes that are kept for heads and requests.
+    pub bytes: AtomicU64,
+    /// Entries in flight.
+    pub entries: AtomicU64,
 }
 
 /// Why a reader is given up.
@@ -75,8 +87,30 @@ pub enum End {
 pub enum Wanted {
     /// The slot of any request.
     Slot,
-    /// What a batch was admitted with.
-    Batch,
+    /// So many bytes more than are free, of those that batches are admitted with.
+    Bytes(u64),
+    /// So many entries in flight more than are free.
+    Entries(u64),
+}
+
+impl Wanted {
+    /// How much is wanted, in its own unit.
+    fn amount(self) -> u64 {
+        match self {
+            Self::Slot => 1,
+            Self::Bytes(amount) | Self::Entries(amount) => amount,
+        }
+    }
+
+    /// How much of it `holds` has.
+    fn part_of(self, holds: &Holds) -> u64 {
+        match (self, holds) {
+            (Self::Slot, _) => 1,
+            (_, Holds::Slot) => 0,
+            (Self::Bytes(_), Holds::Batch(batch)) => batch.held.bytes.load(Ordering::Relaxed),
+            (Self::Entries(_), Holds::Batch(batch)) => batch.held.entries.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// One body's line to the watch; dropping it ends the watching.
@@ -116,8 +150,9 @@ impl StallWatch {
         Watch { owner: Arc::clone(self), number, watched }
     }
 
-    /// Breaks off the reader that has stalled longest, if for longer than [`STALL_GRACE`], and says whether there was one. It
-    /// has then let go of what it held, or was given [`BREAK_OFF_TIMEOUT`] to do so; it is found but once.
+    /// Breaks off the reader that has stalled longest of those that hold some of what is `wanted`, if for longer than
+    /// [`STALL_GRACE`], and says whether there was one. It has then let go of what it held, or was given
+    /// [`BREAK_OFF_TIMEOUT`] to do so; it is found but once. Nobody is broken off where all of them together hold too little.
     pub async fn make_room(&self, wanted: Wanted) -> bool {
         let Some(watched) = self.longest_stalled(wanted) else { return false };
         let Some(Holds::Batch(batch)) = &watched.holds else {
@@ -135,14 +170,12 @@ impl StallWatch {
     fn longest_stalled(&self, wanted: Wanted) -> Option<Arc<Watched>> {
         let now = Instant::now();
         let mut state = self.lock();
-        if let Some(found) = state.next_candidate(wanted, now) {
-            return Some(found);
-        }
-        if state.searched_at.is_some_and(|at| now.duration_since(at) < TICK) {
-            return None;
-        }
-        state.search(now);
-        state.next_candidate(wanted, now)
+        state.provide(wanted, now).then(|| state.next_candidate(wanted, now))?
+    }
+
+    /// Whether readers that have stalled for longer than [`STALL_GRACE`] hold as much as is `wanted`. Breaks off nobody.
+    pub fn has_room(&self, wanted: Wanted) -> bool {
+        self.lock().provide(wanted, Instant::now())
     }
 
     fn look(&self) {
@@ -171,10 +204,31 @@ impl State {
         self.searched_at = Some(now);
     }
 
+    /// Whether the candidates hold as much as is wanted; searches anew if those of the last [`TICK`] do not.
+    fn provide(&mut self, wanted: Wanted, now: Instant) -> bool {
+        if self.suffices(wanted, now) {
+            return true;
+        }
+        if self.searched_at.is_some_and(|at| now.duration_since(at) < TICK) {
+            return false;
+        }
+        self.search(now);
+        self.suffices(wanted, now)
+    }
+
+    fn suffices(&self, wanted: Wanted, now: Instant) -> bool {
+        let mut missing = wanted.amount();
+        self.candidates.iter().rev().filter_map(|number| self.watched.get(number)).any(|watched| {
+            let stalled = watched.since().is_some_and(|since| now.duration_since(since) > STALL_GRACE);
+            missing = missing.saturating_sub(if stalled { watched.part(wanted) } else { 0 });
+            missing == 0
+        })
+    }
+
     fn next_candidate(&mut self, wanted: Wanted, now: Instant) -> Option<Arc<Watched>> {
         let grace = STALL_GRACE + Duration::from_nanos(1);
         loop {
-            let fits = |w: &Arc<Watched>| wanted == Wanted::Slot || matches!(w.holds, Some(Holds::Batch(_)));
+            let fits = |w: &Arc<Watched>| w.part(wanted) > 0;
             // Those that have ended since are taken out on the way.
             let at = self.candidates.iter().rposition(|number| self.watched.get(number).is_none_or(fits))?;
             let number = self.candidates.remove(at);
@@ -186,6 +240,11 @@ impl State {
 }
 
 impl Watched {
+    /// How much it has of what is wanted.
+    fn part(&self, wanted: Wanted) -> u64 {
+        self.holds.as_ref().map_or(0, |holds| wanted.part_of(holds))
+    }
+
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.waiting_since.lock().expect("no code panics while it holds the lock")
     }
@@ -273,6 +332,7 @@ mod tests {
     async fn the_reader_that_stalled_longest_makes_room_and_only_for_what_it_holds() {
         let readers = Readers { watch: Arc::default(), ended: Arc::default() };
         let batch = BreakOff::default();
+        batch.held.bytes.store(5, Ordering::Relaxed);
         let mut watches = Vec::new();
         for (name, holds) in [("a", Holds::Slot), ("b", Holds::Batch(batch.clone())), ("c", Holds::Slot), ("d", Holds::Slot)] {
             watches.push(readers.add(name, holds));
@@ -280,7 +340,9 @@ mod tests {
         }
         assert_eq!(readers.room(Wanted::Slot).await, None, "nobody has stalled for long");
         tokio::time::advance(STALL_GRACE - Duration::from_secs(2)).await;
-        assert_eq!(readers.room(Wanted::Batch).await, Some("b"), "a plain answer has nothing that a batch wants");
+        assert_eq!(readers.room(Wanted::Bytes(6)).await, None, "that is more than all of them have");
+        assert_eq!(readers.room(Wanted::Entries(1)).await, None, "nobody has any");
+        assert_eq!(readers.room(Wanted::Bytes(5)).await, Some("b"), "a plain answer has nothing that a batch wants");
         assert!(batch.told.is_cancelled());
         watches[2].asked();
         watches[2].given();
@@ -296,10 +358,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_does_not_let_go_is_not_waited_for() {
         let readers = Readers { watch: Arc::default(), ended: Arc::default() };
-        let _watch = readers.add("b", Holds::Batch(BreakOff::default()));
+        let batch = BreakOff::default();
+        batch.held.entries.store(1, Ordering::Relaxed);
+        let _watch = readers.add("b", Holds::Batch(batch));
         tokio::time::advance(STALL_GRACE + TICK).await;
         let started = Instant::now();
-        assert_eq!(readers.room(Wanted::Batch).await, Some("b"));
+        assert_eq!(readers.room(Wanted::Entries(1)).await, Some("b"));
         assert!(started.elapsed() < 2 * BREAK_OFF_TIMEOUT);
     }
 }

@@ -9,25 +9,19 @@ use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::time::timeout;
 
 use super::canonical::single;
 use super::checksum;
 use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
-
-/// How long a body that must be held whole may take: the bytes that it is held in are a budget that others wait for. 16 MiB,
-/// the longest, come in that time at 280 KiB a second, the entries of a usual batch at a tenth of that.
-pub const HELD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the body beneath fails with.
 type Source = Box<dyn StdError + Send + Sync>;
@@ -172,33 +166,6 @@ where
     /// The length of what leaves, in bytes, where it is known beforehand.
     pub fn decoded_length(&self) -> Option<u64> {
         self.size_hint().exact()
-    }
-
-    /// Reads all of a body that must be held whole, in [`HELD_TIMEOUT`] at the most.
-    ///
-    /// # Errors
-    /// As the stream's, `too_long` once there are more than `bytes_max` bytes, `RequestTimeout` when the time is over.
-    pub async fn collect(self, bytes_max: usize, too_long: impl FnOnce() -> Error) -> Result<Bytes> {
-        let late = || {
-            let seconds = HELD_TIMEOUT.as_secs();
-            Error::new(Kind::RequestTimeout, format!("the body, which must be held whole, did not come within {seconds} seconds"))
-        };
-        timeout(HELD_TIMEOUT, self.collect_all(bytes_max, too_long)).await.map_err(|_| late())?
-    }
-
-    async fn collect_all(self, bytes_max: usize, too_long: impl FnOnce() -> Error) -> Result<Bytes> {
-        // What is announced is what the caller has paid for: grown by doubling it could take twice as much.
-        let announced = self.decoded_length().unwrap_or(0).min(bytes_max as u64);
-        let mut bytes = BytesMut::with_capacity(announced as usize);
-        let mut body = pin!(self);
-        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            let data = frame?.into_data().unwrap_or_default();
-            if bytes.len() + data.len() > bytes_max {
-                return Err(too_long());
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok(bytes.freeze())
     }
 
     /// Reads a body whose announced length is 0 to its end.

@@ -410,26 +410,3 @@ proptest! {
         prop_assert!(data.is_empty() || out.len() < data.len());
     }
 }
-
-/// A body that sends a byte each 20 seconds and would go on for ever.
-struct Endless(Pin<Box<tokio::time::Sleep>>);
-
-impl Body for Endless {
-    type Data = Bytes;
-    type Error = Box<dyn StdError + Send + Sync>;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, Self::Error>>> {
-        ready!(self.0.as_mut().poll(cx));
-        self.0 = Box::pin(tokio::time::sleep(Duration::from_secs(20)));
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_is_held_whole_has_a_bound_in_time() {
-    let endless = Endless(Box::pin(tokio::time::sleep(Duration::ZERO)));
-    let (body, _) = VerifiedBody::new(Payload::Unsigned, &HeaderMap::new(), endless).expect("nothing to verify yet");
-    let started = tokio::time::Instant::now();
-    let error = body.collect(1 << 20, || unreachable!("it is short")).await.expect_err("it never ends");
-    assert_eq!((error.kind, started.elapsed()), (Kind::RequestTimeout, HELD_TIMEOUT));
-}

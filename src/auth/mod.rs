@@ -2,7 +2,7 @@
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
 //! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`), `body` (over
-//! `chunked` and `checksum`), `policy`, `action` (over `copy_source`), `delete`.
+//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`.
 
 pub mod action;
 mod authenticator;
@@ -13,6 +13,7 @@ mod chunked;
 mod claim;
 mod copy_source;
 pub mod delete;
+mod held;
 pub mod policy;
 
 use std::fmt;
@@ -24,6 +25,7 @@ pub use body::{BodyError, Verdict, VerifiedBody};
 pub use checksum::trailer_value_length;
 pub use claim::{EXPIRES_SECONDS_MAX, strip_auth_query};
 pub use copy_source::CopySource;
+pub use held::{HELD_TIMEOUT, Payer};
 pub use policy::Policy;
 
 use crate::error::{Error, Kind, Result};

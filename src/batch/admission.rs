@@ -1,10 +1,12 @@
-//! Whether a batch may begin, and at whose cost. A quarter of the byte budget is kept for heads: each batch takes from it the
-//! reservation of its head and the length of its body, or is refused. The rest is for reading ahead. Its entries are counted
-//! against a budget of their own, and a backend may have only so many batches that wait for it. Invariant: as long as its head is reserved a batch can always move; stalled readers cannot
-//! keep a new one out for longer than [`crate::stall::STALL_GRACE`].
+//! Whether a batch may begin, and at whose cost. A quarter of the byte budget is kept for heads: each batch takes from it what
+//! its request holds, and the reservation of its head once the request has come, or is refused. The rest is for reading ahead.
+//! Its entries are counted against a budget of their own, and a backend may have only so many batches that wait for it.
+//! Invariants: as long as its head is reserved a batch can always move; stalled readers cannot keep a new one out for longer
+//! than [`crate::stall::STALL_GRACE`]; a client that has not sent its request holds about what it sent, whatever it announced.
 
 use std::sync::Arc;
 
+use crate::auth::Payer;
 use crate::backend::limited::Limiter;
 use crate::budget::{Pool, Reservation};
 use crate::error::{Budget, Error, Result};
@@ -61,43 +63,79 @@ impl Admission {
         &self.window
     }
 
-    /// Admits a batch whose request body announces `body_bytes`, or refuses it at once. Where bytes are missing, readers that
-    /// stalled longest make room first.
+    /// Begins a batch whose request body announces `body_bytes`, or refuses it at once if there is no room for it now. Nothing
+    /// is reserved yet: who announces much and sends little is to keep nobody out.
     ///
     /// # Errors
     /// `SlowDown`, for [`Budget::Memory`].
-    pub async fn admit(&self, body_bytes: u64) -> Result<Admitted> {
-        loop {
-            let head = self.heads.try_reserve(self.entry_bytes);
-            if let (Some(head), Some(request)) = (head, self.heads.try_reserve(body_bytes)) {
-                let entries = self.entries.try_reserve(0).expect("nothing is always there");
-                return Ok(Admitted { head, request, entries });
-            }
-            if !self.stalls.make_room(Wanted::Batch).await {
-                let why = "the memory for batches (server.memory_bytes_max) is in use; try again shortly";
-                return Err(Error::refused(Budget::Memory, why));
-            }
+    pub fn begin(&self, body_bytes: u64) -> Result<Paid<'_>> {
+        // The text and what is read from it are there together.
+        let missing = (self.entry_bytes + 2 * body_bytes).saturating_sub(self.heads.free());
+        if missing > 0 && !self.stalls.has_room(Wanted::Bytes(missing)) {
+            return Err(no_memory());
         }
+        Ok(Paid { admission: self, request: self.heads.nothing() })
     }
 
-    /// Counts the `entries` of an admitted batch as in flight, or refuses it at once; readers that stalled longest make room
-    /// first.
-    ///
-    /// # Errors
-    /// `SlowDown`, for [`Budget::Entries`].
-    pub async fn admit_entries(&self, admitted: &mut Admitted, entries: usize) -> Result<()> {
-        while !admitted.entries.try_grow_to(entries as u64, &self.entries) {
-            if !self.stalls.make_room(Wanted::Batch).await {
+    /// Grows `held` to `bytes` of the heads' share, or refuses at once; readers that stalled longest make room first.
+    async fn grow(&self, held: &mut Reservation, bytes: u64) -> Result<()> {
+        while !held.try_grow_to(bytes, &self.heads) {
+            let missing = bytes.saturating_sub(held.bytes() + self.heads.free()).max(1);
+            if !self.stalls.make_room(Wanted::Bytes(missing)).await {
+                return Err(no_memory());
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts `entries` as in flight, or refuses them at once; readers that stalled longest make room first.
+    async fn count(&self, entries: u64) -> Result<Reservation> {
+        let mut counted = self.entries.nothing();
+        while !counted.try_grow_to(entries, &self.entries) {
+            let missing = entries.saturating_sub(self.entries.free()).max(1);
+            if !self.stalls.make_room(Wanted::Entries(missing)).await {
                 let why = "as many entries are in flight as are allowed (batch.entries_in_flight_max); try again shortly";
                 return Err(Error::refused(Budget::Entries, why));
             }
         }
-        Ok(())
+        Ok(counted)
+    }
+}
+
+fn no_memory() -> Error {
+    Error::refused(Budget::Memory, "the memory for batches (server.memory_bytes_max) is in use; try again shortly")
+}
+
+/// A request that is on its way, and what it has paid.
+pub struct Paid<'a> {
+    admission: &'a Admission,
+    request: Reservation,
+}
+
+impl Payer for Paid<'_> {
+    async fn pay(&mut self, bytes: u64) -> Result<()> {
+        self.admission.grow(&mut self.request, bytes).await
+    }
+}
+
+impl Paid<'_> {
+    /// Admits the batch, whose request holds `request_bytes` as long as it lives, and which has so many entries.
+    ///
+    /// # Errors
+    /// `SlowDown`, for [`Budget::Memory`] or [`Budget::Entries`].
+    pub async fn admit(mut self, request_bytes: u64, entries: usize) -> Result<Admitted> {
+        self.request.shrink_to(request_bytes);
+        self.pay(request_bytes).await?;
+        let mut head = self.admission.heads.nothing();
+        self.admission.grow(&mut head, self.admission.entry_bytes).await?;
+        let entries = self.admission.count(entries as u64).await?;
+        Ok(Admitted { head, request: self.request, entries })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use super::*;
@@ -108,45 +146,92 @@ mod tests {
         Admission::new(Pool::new(100, None), Pool::new(0, None), Pool::new(10, None), 60, Arc::default())
     }
 
+    impl Admission {
+        /// A batch whose request holds `bytes`, and announces no more than that.
+        async fn admit(&self, bytes: u64, entries: usize) -> Result<Admitted> {
+            self.begin(0)?.admit(bytes, entries).await
+        }
+    }
+
     /// A batch that holds `what` and lets go of it once it is told.
-    fn stalls(admission: &Admission, what: Admitted) -> Watch {
+    fn stalls(admission: &Admission, what: Admitted) -> (Watch, BreakOff) {
         let batch = BreakOff::default();
+        batch.held.bytes.store(what.head.bytes() + what.request.bytes(), Ordering::Relaxed);
+        batch.held.entries.store(what.entries.bytes(), Ordering::Relaxed);
         let watch = admission.stalls.reader(Duration::from_secs(600), Holds::Batch(batch.clone()), |_| {});
+        let told = batch.clone();
         tokio::spawn(async move {
-            batch.told.cancelled().await;
+            told.told.cancelled().await;
             drop(what);
-            batch.gone.cancel();
+            told.gone.cancel();
         });
-        watch
+        (watch, batch)
+    }
+
+    fn is_refused<T>(result: Result<T>, budget: Budget) -> bool {
+        result.is_err_and(|refused| (refused.kind, refused.budget) == (Kind::SlowDown, Some(budget)))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_batch_is_refused_until_a_reader_has_stalled_long_enough() {
         let admission = admission();
-        let first = admission.admit(10).await.expect("fits");
-        let refused = admission.admit(10).await.expect_err("does not fit");
-        assert_eq!((refused.kind, refused.budget), (Kind::SlowDown, Some(Budget::Memory)));
+        let first = admission.admit(10, 1).await.expect("fits");
+        assert!(is_refused(admission.admit(10, 1).await, Budget::Memory));
         let _watch = stalls(&admission, first);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(admission.admit(10).await.expect_err("it may yet read").kind, Kind::SlowDown);
+        assert!(is_refused(admission.admit(10, 1).await, Budget::Memory), "it may yet read");
         tokio::time::advance(STALL_GRACE).await;
-        admission.admit(10).await.expect("the stalled one made room");
+        admission.admit(10, 1).await.expect("the stalled one made room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_announced_and_not_sent_keeps_nobody_out() {
+        let admission = admission();
+        let mut half_sent = Vec::new();
+        for _ in 0..20 {
+            let mut paid = admission.begin(10).expect("it would fit");
+            paid.pay(1).await.expect("fits");
+            half_sent.push(paid);
+        }
+        admission.admit(20, 1).await.expect("80 are free");
+        assert!(is_refused(half_sent[0].pay(82).await, Budget::Memory), "19 are held by the others");
+        half_sent[0].pay(81).await.expect("what it has paid stays its own");
+        assert!(is_refused(admission.begin(0), Budget::Memory), "before it sends a byte");
+        drop(half_sent);
+        assert_eq!(admission.heads.free(), 100);
+        assert!(is_refused(admission.begin(21), Budget::Memory), "60, and twice 21");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_is_broken_off_only_for_what_it_holds_and_if_that_suffices() {
+        let admission = admission();
+        let (_watch, written) = stalls(&admission, admission.admit(10, 4).await.expect("fits"));
+        let mut busy = admission.entries.nothing();
+        assert!(busy.try_grow_to(6, &admission.entries));
+        written.held.entries.store(0, Ordering::Relaxed);
+        tokio::time::advance(STALL_GRACE + Duration::from_secs(1)).await;
+        assert!(is_refused(admission.count(1).await, Budget::Entries) && !written.told.is_cancelled(), "all is written");
+        written.held.entries.store(4, Ordering::Relaxed);
+        assert!(is_refused(admission.count(5).await, Budget::Entries) && !written.told.is_cancelled(), "five are too many");
+        assert!(is_refused(admission.begin(21), Budget::Memory), "as is more than there is");
+        admission.begin(20).expect("it would do");
+        assert!(!written.told.is_cancelled(), "but not for a mere announcement");
+        assert_eq!(admission.count(4).await.expect("the stalled one made room").bytes(), 4);
+        assert!(written.told.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]
     async fn entries_in_flight_are_counted_and_given_back_as_they_are_written() {
         let admission = admission();
-        let mut first = admission.admit(1).await.expect("fits");
-        admission.admit_entries(&mut first, 8).await.expect("fits");
+        let mut first = admission.admit(1, 8).await.expect("fits");
         first.head.shrink_to(1);
-        let mut second = admission.admit(1).await.expect("fits");
-        let refused = admission.admit_entries(&mut second, 3).await.expect_err("two are left");
-        assert_eq!((refused.kind, refused.budget), (Kind::SlowDown, Some(Budget::Entries)));
-        assert_eq!(second.entries.bytes(), 0, "a refused one holds none");
+        assert!(is_refused(admission.admit(1, 3).await, Budget::Entries), "two are left");
+        assert_eq!((admission.entries.free(), admission.heads.free()), (2, 98), "a refused one holds none");
         first.entries.shrink_to(7);
-        admission.admit_entries(&mut second, 3).await.expect("one was written");
+        let second = admission.admit(1, 3).await.expect("one was written");
         let _watch = stalls(&admission, first);
         tokio::time::advance(STALL_GRACE + Duration::from_secs(1)).await;
-        admission.admit_entries(&mut second, 10).await.expect("the stalled one made room");
+        drop(second);
+        assert_eq!(admission.count(10).await.expect("the stalled one made room").bytes(), 10);
     }
 }

@@ -31,7 +31,7 @@ use super::request::OnError;
 use crate::backend::limited::Lane;
 use crate::backend::retrying::{Failure, Read, ReadStats, RetryConfig};
 use crate::budget::Reservation;
-use crate::stall::BreakOff;
+use crate::stall::{BreakOff, Held};
 use crate::types::EntryIndex;
 use writing::Writing;
 
@@ -100,7 +100,7 @@ impl Ending {
 impl Driver {
     /// Runs the batch to its end and says what came of it.
     pub async fn run(self, break_off: &BreakOff) -> (Ending, Totals) {
-        let mut state = Loop::new(self);
+        let mut state = Loop::new(self, Arc::clone(&break_off.held));
         let ending = state.drive(&break_off.told).await;
         (ending, state.totals())
     }
@@ -113,8 +113,10 @@ struct Loop {
     driver: Driver,
     /// Lives as long as the batch: the parsed request is that large at the most.
     _request: Reservation,
-    /// As many entries as are not written yet.
+    /// As many entries as are not written yet, and still may be.
     entries: Reservation,
+    /// Says what others would win if this batch were broken off.
+    held: Arc<Held>,
     /// The head's reservation, while it is not lent to an entry.
     head_claim: Option<Claim>,
     /// Index of the entry that is written next, for the fetches.
@@ -156,13 +158,16 @@ enum Event {
 }
 
 impl Loop {
-    fn new(mut driver: Driver) -> Self {
+    fn new(mut driver: Driver, held: Arc<Held>) -> Self {
         let Admitted { head, request, entries } = driver.admitted.take().expect("a driver is run once");
+        held.bytes.store(head.bytes() + request.bytes(), Ordering::Relaxed);
+        held.entries.store(entries.bytes(), Ordering::Relaxed);
         let totals = Totals { entries: driver.plan.entries.len() as u64, ..Totals::default() };
         Self {
             driver,
             _request: request,
             entries,
+            held,
             head_claim: Some(Claim::Head(head)),
             head: Arc::default(),
             stats: Arc::default(),
@@ -191,7 +196,7 @@ impl Loop {
                 self.start_fetches();
                 self.write()
             } {}
-            self.entries.shrink_to(self.driver.turns.unwritten() as u64);
+            self.keep_entries(self.driver.turns.unwritten());
             self.pull();
             // The parts that were whole before a break still go out.
             if self.closed_as == Some(Ending::Broken) && self.out.is_empty() {
@@ -338,6 +343,12 @@ impl Loop {
             }
         }
         self.ready.insert(index, (fetched, claim));
+    }
+
+    /// Gives back all entries in flight but `count`.
+    fn keep_entries(&mut self, count: usize) {
+        self.entries.shrink_to(count as u64);
+        self.held.entries.store(self.entries.bytes(), Ordering::Relaxed);
     }
 
     /// The client reads again.

@@ -1,8 +1,8 @@
 //! The life of one BatchGet, on one screen ([`Batches::answer`]):
 //!
 //! 1. [`accept`]: the head is what the contract wants, or a request-level error.
-//! 2. [`admission`]: bytes for the request and for the head of the answer, and a backend that can read for one more, or 503.
-//! 3. [`request`]: the verified body, read strictly; its entries and their backends are admitted too, or 503.
+//! 2. [`admission`]: a backend that can read for one more, and bytes for the request, as far as it has come, or 503.
+//! 3. [`request`]: the verified body, read strictly; bytes for the head of the answer, its entries and their backends, or 503.
 //! 4. [`plan`]: entry by entry, may this identity read this, and where is it.
 //! 5. [`driver`]: one task that starts [`fetch`]es as far as bytes are reserved for them, keeps the [`order`], lets
 //!    [`encode`] write the parts, and sends chunks through [`body`] while the client takes them.
@@ -36,7 +36,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Authenticated, Payload, VerifiedBody};
+use crate::auth::{Authenticated, Payer, Payload, VerifiedBody};
 use crate::backend::retrying::RetryConfig;
 use crate::backend::{Backend, Body, BoxError};
 use crate::budget::Pool;
@@ -120,15 +120,15 @@ impl Batches {
         let length = self.body_length(&ask.head.headers)?;
         // Of the URL's bucket at once, and of the entries' own as soon as they are known: others may have begun meanwhile.
         self.admit_at_backends(ask.bucket)?;
-        // Twice: the text and what is read from it are there together.
-        let mut admitted = self.admission.admit(2 * length).await?;
+        let mut paid = self.admission.begin(length)?;
         let (body, _) = VerifiedBody::new(ask.authenticated.payload, &ask.head.headers, body)?;
         let too_long = || Error::new(Kind::InvalidRequest, "the body is longer than it was announced");
-        let body = body.collect(length as usize, too_long).await?;
+        let body = body.collect(length as usize, too_long, &mut paid).await?;
+        // The text and what is read from it are there together.
+        paid.pay(length + request::parsed_bytes_max(&body, self.config.entries_max)).await?;
         let batch = request::parse(&body, self.config.entries_max, ask.bucket, format)?;
         drop(body);
-        admitted.request.shrink_to(batch.entries.iter().map(Entry::cost).sum());
-        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        let admitted = paid.admit(batch.entries.iter().map(Entry::cost).sum(), batch.entries.len()).await?;
         self.admit_at_backends(batch.buckets(ask.bucket))?;
         let plan = Plan {
             bucket: ask.bucket.unwrap_or_default().to_owned(),

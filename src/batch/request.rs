@@ -13,11 +13,19 @@ use serde_json::value::RawValue;
 
 use super::encode::member::Naming;
 use super::encode::{Format, PartName};
+use crate::config::ENTRY_PARSED_BYTES_MAX;
 use crate::error::{Error, Kind, Result};
 use crate::types::{BucketName, ByteRange, EntryIndex, ObjectKey};
 
 /// Longest `Id`, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
+
+/// Longest JSON of one entry, in bytes: twice of what all its members take with every character escaped. It is copied for a
+/// moment.
+const ENTRY_JSON_BYTES_MAX: usize = 64 * 1024;
+
+/// Most characters that a refusal repeats of what was wrong: it is held until the client has taken it.
+const WRONG_CHARS_MAX: usize = 1000;
 
 /// Longest `VersionId`, `IfMatch` and `IfNoneMatch`, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -72,11 +80,35 @@ impl Entry {
         PartName { index, id, bucket: self.bucket.as_ref().map_or(bucket, |own| own.as_str()), key: self.key.as_str() }
     }
 
-    /// About how many bytes of memory it takes.
+    /// How many bytes of memory it takes: itself, its texts and what their allocations take beside them. About as many as it
+    /// does, and never fewer.
     pub fn cost(&self) -> u64 {
-        let options = self.options.as_deref().map_or(0, |o| size_of::<EntryOptions>() + o.version.as_deref().map_or(0, str::len));
-        (size_of::<Self>() + self.key.as_str().len() + options) as u64
+        let bucket = self.bucket.as_ref().map_or(0, |bucket| bucket.as_str().len() + SHARED_TEXT_BYTES);
+        let options = self.options.as_deref().map_or(0, EntryOptions::cost);
+        (size_of::<Self>() + self.key.as_str().len() + TEXT_BYTES + bucket + options) as u64
     }
+}
+
+/// What an allocation takes beside its bytes.
+const TEXT_BYTES: usize = 16;
+
+/// The same of a text that is shared, with its counts.
+const SHARED_TEXT_BYTES: usize = 48;
+
+/// Most bytes that [`Entry::cost`] has beside an entry's texts, and what it takes to see that no name of a tar comes twice.
+const BESIDE_TEXTS: usize = size_of::<Entry>() + size_of::<EntryOptions>() + 3 * TEXT_BYTES + 4 * SHARED_TEXT_BYTES + 80;
+
+const _: () = assert!(BESIDE_TEXTS as u64 <= ENTRY_PARSED_BYTES_MAX, "settings are checked with it");
+
+/// Most bytes that [`parse`] takes beside the `body` that it reads, and so the entries after it: a text is never longer than its
+/// JSON, and each entry has a brace.
+pub fn parsed_bytes_max(body: &[u8], entries_max: usize) -> u64 {
+    body.len() as u64 + places(body, entries_max) as u64 * ENTRY_PARSED_BYTES_MAX
+}
+
+/// For how many entries there is place: at least for all in `json`, up to the limit.
+fn places(json: &[u8], entries_max: usize) -> usize {
+    json.iter().filter(|byte| **byte == b'{').count().min(entries_max)
 }
 
 /// The rarer members of an entry.
@@ -92,6 +124,14 @@ pub struct EntryOptions {
     pub range: Option<ByteRange>,
     /// `Id`
     pub id: Option<HeaderValue>,
+}
+
+impl EntryOptions {
+    fn cost(&self) -> usize {
+        let version = self.version.as_deref().map_or(0, |version| version.len() + TEXT_BYTES);
+        let headers = [&self.if_match, &self.if_none_match, &self.id].into_iter().flatten();
+        size_of::<Self>() + TEXT_BYTES + version + headers.map(|value| value.len() + SHARED_TEXT_BYTES).sum::<usize>()
+    }
 }
 
 /// What a failed entry does.
@@ -139,7 +179,7 @@ struct RawEntry {
 /// Reads the body. More than `entries_max` entries are refused before the rest of them is looked at; where the URL names no
 /// `bucket` every entry must name its own. `format` is that of the answer.
 pub fn parse(body: &[u8], entries_max: usize, bucket: Option<&str>, format: Format) -> Result<BatchRequest> {
-    let invalid = |what: String| Error::new(Kind::InvalidArgument, what);
+    let invalid = |what: String| Error::new(Kind::InvalidArgument, short(&what));
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(invalid("the body is not a BatchGet: it must be a JSON object with the member `Objects`".into()));
     }
@@ -152,23 +192,27 @@ pub fn parse(body: &[u8], entries_max: usize, bucket: Option<&str>, format: Form
         None | Some("Continue") => OnError::Continue,
         Some("Stop") => OnError::Stop,
         Some("Omit") => OnError::Omit,
-        Some(other) => return Err(invalid(format!("OnError is {other:?}; it must be Continue, Stop or Omit"))),
+        Some(other) => return Err(invalid(format!("OnError is {:?}; it must be Continue, Stop or Omit", short(other)))),
     };
     let order = match raw.order.as_deref() {
         None | Some("Request") => Order::Request,
         Some("Completion") => Order::Completion,
-        Some(other) => return Err(invalid(format!("Order is {other:?}; it must be Request or Completion"))),
+        Some(other) => return Err(invalid(format!("Order is {:?}; it must be Request or Completion", short(other)))),
     };
-    let seed = Entries { max: entries_max, url_bucket: bucket.is_some(), too_many: &too_many };
-    let entries = seed.deserialize(&mut serde_json::Deserializer::from_str(objects.get())).map_err(|e| match too_many.get() {
-        true => {
-            Error::new(Kind::EntityTooLarge, format!("`Objects` has more entries than the limit of {entries_max} (Limits.Entries)"))
-        }
-        false => invalid(without_position(&e)),
-    })?;
+    let places = places(objects.get().as_bytes(), entries_max);
+    let seed = Entries { max: entries_max, places, url_bucket: bucket.is_some(), too_many: &too_many };
+    let mut entries =
+        seed.deserialize(&mut serde_json::Deserializer::from_str(objects.get())).map_err(|e| match too_many.get() {
+            true => Error::new(
+                Kind::EntityTooLarge,
+                format!("`Objects` has more entries than the limit of {entries_max} (Limits.Entries)"),
+            ),
+            false => invalid(without_position(&e)),
+        })?;
     if entries.is_empty() {
         return Err(invalid("`Objects` is empty".into()));
     }
+    entries.shrink_to_fit();
     let batch = BatchRequest { entries, on_error, order, summary: raw.summary.unwrap_or(false) };
     if format == Format::Tar {
         archive::check(&batch, bucket.unwrap_or_default()).map_err(invalid)?;
@@ -182,8 +226,14 @@ fn without_position(error: &serde_json::Error) -> String {
     text.split(" at line ").next().unwrap_or(&text).to_owned()
 }
 
+/// The beginning of a text that may be of any length.
+fn short(text: &str) -> String {
+    text.chars().take(WRONG_CHARS_MAX).collect()
+}
+
 struct Entries<'a> {
     max: usize,
+    places: usize,
     url_bucket: bool,
     too_many: &'a Cell<bool>,
 }
@@ -205,7 +255,8 @@ impl<'de> Visitor<'de> for Entries<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Vec<Entry>, A::Error> {
         use serde::de::Error as _;
-        let mut entries = Vec::new();
+        // Grown by doubling it would take more than was paid for.
+        let mut entries = Vec::with_capacity(self.places);
         loop {
             let index = entries.len();
             let Some(raw) = seq.next_element::<&RawValue>()? else { return Ok(entries) };
@@ -217,6 +268,9 @@ impl<'de> Visitor<'de> for Entries<'_> {
             // serde would take an array for a struct, by the order of its members.
             if !raw.get().starts_with('{') {
                 return Err(wrong("not an object with the member `Key`".into()));
+            }
+            if raw.get().len() > ENTRY_JSON_BYTES_MAX {
+                return Err(wrong(format!("has {} bytes; it must have at most {ENTRY_JSON_BYTES_MAX}", raw.get().len())));
             }
             let raw: RawEntry = serde_json::from_str(raw.get()).map_err(|e| wrong(without_position(&e)))?;
             entries.push(entry(raw, self.url_bucket).map_err(|what| A::Error::custom(format!("Objects[{index}].{what}")))?);
@@ -258,72 +312,4 @@ fn header(text: String, member: &str, max: usize, spaces: bool) -> std::result::
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(body: &str) -> (Kind, String) {
-        let error = parse(body.as_bytes(), 3, None, Format::Multipart).expect_err(body);
-        (error.kind, error.message.into_owned())
-    }
-
-    #[test]
-    fn a_whole_request_is_read_as_the_contract_says() {
-        let body = r#"{"Objects": [{"Key": "a//../é", "Bucket": "b", "Id": "l-1", "Range": "bytes=0-1"},
-            {"Key": "x", "Bucket": "B", "VersionId": null, "IfMatch": "\"9b2c\""}], "OnError": "Omit", "Order": "Completion", "Summary": null}"#;
-        let batch = parse(body.as_bytes(), 2, None, Format::Multipart).expect("valid");
-        assert_eq!(batch.entries[0].key.as_str(), "a//../é");
-        assert_eq!(batch.entries[1].options.as_ref().expect("some").if_match.as_ref().expect("some"), "\"9b2c\"");
-        assert_eq!((batch.on_error, batch.order, batch.summary), (OnError::Omit, Order::Completion, false));
-        assert!(batch.has_summary());
-        let batch = parse(br#"{"Objects": [{"Key": "x"}], "OnError": null}"#, 2, Some("b"), Format::Multipart).expect("valid");
-        assert_eq!((batch.on_error, batch.order, batch.has_summary()), (OnError::Continue, Order::Request, false));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let entry = |members: &str| format!(r#"{{"Objects": [{{"Key": "k", "Bucket": "b"}}, {{"Bucket": "b", {members}}}]}}"#);
-        let key = |n| entry(&format!(r#""Key": "{}""#, "k".repeat(n)));
-        for (body, named) in [
-            ("{".to_owned(), "not a BatchGet"),
-            ("[]".to_owned(), "Objects"),
-            ("{}".to_owned(), "`Objects` is missing"),
-            (r#"{"Objects": null}"#.to_owned(), "`Objects` is missing"),
-            (r#"{"Objects": []}"#.to_owned(), "`Objects` is empty"),
-            (r#"{"Objects": {}}"#.to_owned(), "`Objects` to be an array"),
-            (r#"{"Objects": [], "Object": 1}"#.to_owned(), "`Object`"),
-            (r#"{"Objects": [], "Summary": true, "Summary": true}"#.to_owned(), "`Summary`"),
-            (r#"{"Objects": [], "OnError": "continue"}"#.to_owned(), "OnError is \"continue\""),
-            (r#"{"Objects": []} x"#.to_owned(), "trailing"),
-            (r#"{"Objects": [{"Key": "k"}]}"#.to_owned(), "Objects[0].Bucket is missing"),
-            (entry(r#""Key": "k", "Member": "x""#), "Objects[1]: unknown field `Member`"),
-            (entry(r#""Key": "k", "Key": "k""#), "Objects[1]: duplicate field `Key`"),
-            (r#"{"Objects": [["k", "b", null, null, null, null, null]]}"#.to_owned(), "Objects[0]: not an object"),
-            (r#"[[{"Key": "k", "Bucket": "b"}], null, null, null]"#.to_owned(), "must be a JSON object"),
-            (entry(r#""Key": 5"#), "Objects[1]: invalid type"),
-            (entry(r#""Key": null"#), "Objects[1].Key is missing"),
-            (key(0), "Objects[1].Key has 0 bytes"),
-            (key(1025), "Objects[1].Key has 1025 bytes"),
-            (entry(r#""Key": "k", "Range": "bytes=2-1""#), "Objects[1].Range"),
-            (entry(r#""Key": "k", "Id": "a b""#), "Objects[1].Id"),
-            (entry(r#""Key": "k", "Id": """#), "Objects[1].Id"),
-            (entry(r#""Key": "k", "IfMatch": "\u00e9""#), "Objects[1].IfMatch"),
-            (entry(r#""Key": "k", "IfNoneMatch": "a\nb""#), "Objects[1].IfNoneMatch"),
-            (entry(r#""Key": "k", "VersionId": """#), "Objects[1].VersionId"),
-            (r#"{"Objects": [{"Key": "k", "Bucket": "a/b"}]}"#.to_owned(), "Objects[0].Bucket"),
-        ] {
-            let (kind, message) = refusal(&body);
-            assert_eq!(kind, Kind::InvalidArgument, "{body}");
-            assert!(message.contains(named), "{message} should name {named}");
-        }
-        let invalid_utf8 = parse(b"{\"Objects\": [{\"Key\": \"\xff\"}]}", 3, Some("b"), Format::Multipart).expect_err("not UTF-8");
-        assert_eq!(invalid_utf8.kind, Kind::InvalidArgument);
-    }
-
-    #[test]
-    fn too_many_entries_are_refused_with_the_limit() {
-        let body = format!(r#"{{"Objects": [{}]}}"#, [r#"{"Key": "k", "Bucket": "b"}"#; 4].join(","));
-        let (kind, message) = refusal(&body);
-        assert_eq!(kind, Kind::EntityTooLarge);
-        assert!(message.contains("limit of 3"), "{message}");
-    }
-}
+mod tests;

@@ -165,6 +165,9 @@ impl Default for AdminConfig {
     }
 }
 
+/// Most bytes of memory that an entry of a BatchGet takes beside its texts, once it is read.
+pub const ENTRY_PARSED_BYTES_MAX: u64 = 576;
+
 /// The limits of one BatchGet (`[batch]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

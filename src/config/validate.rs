@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem, nearest};
 use super::value::format_size;
-use super::{BackendConfig, BackendKind, CredentialsConfig, RouteConfig, Settings};
+use super::{BackendConfig, BackendKind, CredentialsConfig, ENTRY_PARSED_BYTES_MAX, RouteConfig, Settings};
 
 /// Largest count: permits and tables are sized by these.
 const COUNT_MAX: usize = 1_000_000;
@@ -237,12 +237,16 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     }
     // A quarter of the budget is kept for the heads of batches; a batch that cannot fit there could never be admitted. The
     // body counts twice: its text and what is read from it are there together.
-    let needed = b.entry_bytes.saturating_add(b.body_bytes_max.saturating_mul(2));
+    let entries = ENTRY_PARSED_BYTES_MAX.saturating_mul(b.entries_max as u64);
+    let needed = b.entry_bytes.saturating_add(b.body_bytes_max.saturating_mul(2)).saturating_add(entries);
     let quarter = settings.server.memory_bytes_max / 4;
-    rules.check(needed <= quarter, &["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes"], || {
+    let keys = ["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes", "batch.entries_max"];
+    rules.check(needed <= quarter, &keys, || {
         format!(
-            "batch.entry_bytes ({}) and twice batch.body_bytes_max ({}) are more than a quarter of server.memory_bytes_max ({})",
+            "batch.entry_bytes ({}), {ENTRY_PARSED_BYTES_MAX} bytes for each of batch.entries_max ({}) and twice batch.body_bytes_max \
+             ({}) are more than a quarter of server.memory_bytes_max ({})",
             format_size(b.entry_bytes),
+            b.entries_max,
             format_size(b.body_bytes_max),
             format_size(settings.server.memory_bytes_max)
         )

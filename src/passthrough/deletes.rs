@@ -9,11 +9,34 @@ use http::{HeaderMap, HeaderValue};
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
-use crate::auth::Identity;
 use crate::auth::delete::{DeleteEntry, DeleteList};
+use crate::auth::{Identity, Payer};
+use crate::budget::{Pool, Reservation};
 use crate::error::xml::element;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Budget, Error, Kind, Result};
 use crate::types::hex32;
+
+/// What one DeleteObjects holds of the byte budget.
+pub struct Reserved<'a> {
+    held: Reservation,
+    memory: &'a Pool,
+}
+
+impl<'a> Reserved<'a> {
+    /// Nothing yet of `memory`.
+    pub fn nothing(memory: &'a Pool) -> Self {
+        Self { held: memory.nothing(), memory }
+    }
+}
+
+impl Payer for Reserved<'_> {
+    async fn pay(&mut self, bytes: u64) -> Result<()> {
+        match self.held.try_grow_to(bytes, self.memory) {
+            true => Ok(()),
+            false => Err(Error::refused(Budget::Memory, "no memory is free for this request; try again shortly")),
+        }
+    }
+}
 
 /// A list after judgement.
 pub struct Judged {
@@ -110,6 +133,19 @@ mod tests {
 
     const DENIED: &str = "<Error><Key>no&amp;1</Key><Code>AccessDenied</Code>\
                           <Message>The policy of this identity does not allow this delete.</Message></Error>";
+
+    #[tokio::test]
+    async fn what_is_held_is_reserved_and_given_back() {
+        let memory = Pool::new(100, None);
+        let mut first = Reserved::nothing(&memory);
+        first.pay(60).await.expect("free");
+        let mut second = Reserved::nothing(&memory);
+        let refused = second.pay(41).await.expect_err("40 are free");
+        assert_eq!((refused.kind, refused.budget, memory.free()), (Kind::SlowDown, Some(Budget::Memory), 40));
+        first.pay(20).await.expect("less is nothing new");
+        drop(first);
+        second.pay(100).await.expect("all is free");
+    }
 
     #[test]
     fn denied_keys_are_not_sent_and_come_back_as_errors() {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
-use crate::auth::{Authenticated, CopySource, VerifiedBody, permissions, strip_auth_query};
+use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::breaker::Pass;
 use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
 use crate::budget::Pool;
@@ -37,7 +37,7 @@ use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
-use deletes::Judged;
+use deletes::{Judged, Reserved};
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -167,13 +167,13 @@ impl Passthrough {
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
-        let Some(_reserved) = self.memory.try_reserve(2 * DELETE_BODY_BYTES_MAX as u64) else {
-            return Err(Error::refused(crate::error::Budget::Memory, "no memory is free for this request; try again shortly"));
-        };
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         let (body, verdict) = VerifiedBody::new(ask.authenticated.payload.clone(), &headers, body)?;
-        let document = body.collect(DELETE_BODY_BYTES_MAX, too_long).await?;
+        let mut reserved = Reserved::nothing(&self.memory);
+        let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
+        // The text, what is read from it, and what is left of it.
+        reserved.pay(3 * document.len() as u64).await?;
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();
         let judged = Judged::new(document.clone(), &ask.authenticated.identity, bucket, &headers)?;
         if judged.none_allowed() {
@@ -186,6 +186,8 @@ impl Passthrough {
             }
             document
         } else {
+            // The answer is read whole, and written anew. Asked for before anything is deleted.
+            reserved.pay(3 * document.len() as u64 + 2 * DELETE_BODY_BYTES_MAX as u64).await?;
             judged.remaining(&mut headers)
         };
         headers.insert("x-amz-content-sha256", deletes::sha256_hex(&document));

@@ -1,6 +1,8 @@
 """The gateway as a process: how it starts, what its admin port shows, how it ends, and that clients which go away or
 stall take nothing with them."""
 
+import base64
+import hashlib
 import re
 import socket
 import subprocess
@@ -308,6 +310,7 @@ def test_stalled_readers_stop_nobody(narrow: Gateway) -> None:
             if i % 8 == 7:
                 time.sleep(1.5)
         wait_for("the batches are admitted", lambda: narrow.metric("batchgate_batch_in_flight") >= 32, 20)
+        wait_for("no permit is held", lambda: narrow.metric("batchgate_backend_permits_in_use") == 0, 20)
         for _ in range(3):
             within(5, lambda: batch_get(narrow.s3, BUCKET, ["k"] * 100))
             within(5, lambda: call(narrow.s3, "GET", f"/{BUCKET}/large-2"))
@@ -370,7 +373,7 @@ def test_batches_beyond_the_memory_are_refused_and_it_all_comes_back(
     """A quarter of 4 MiB holds the heads of fifteen small batches; readers that stall keep theirs."""
     tight = start_gateway(
         [Backend("store", "*", store)],
-        '[batch]\nbody_bytes_max = "256KiB"\nentry_bytes = "64KiB"\nwindow_bytes = "512KiB"\n',
+        '[batch]\nentries_max = 500\nbody_bytes_max = "256KiB"\nentry_bytes = "64KiB"\nwindow_bytes = "512KiB"\n',
         "tight",
         'memory_bytes_max = "4MiB"\nchunk_bytes_max = "1MiB"',
     )
@@ -393,6 +396,32 @@ def test_batches_beyond_the_memory_are_refused_and_it_all_comes_back(
     finally:
         for reader in readers:
             reader.close()
+    assert_all_released(tight)
+    assert tight.stop() == 0
+
+
+def test_bodies_that_are_sent_by_half_keep_nobody_out(start_gateway: Callable[..., Gateway], store: Target) -> None:
+    """What was announced and did not come is nobody's memory, whoever asks: a quarter of 4 MiB is kept for batches."""
+    tight = start_gateway(
+        [Backend("store", "*", store)],
+        '[batch]\nentries_max = 500\nbody_bytes_max = "256KiB"\nentry_bytes = "64KiB"\nwindow_bytes = "512KiB"\n',
+        "half",
+        'memory_bytes_max = "4MiB"\nchunk_bytes_max = "1MiB"',
+    )
+    list_of_one = b"<Delete><Object><Key>half-sent</Key></Object></Delete>"
+    with ExitStack() as stack:
+        for path, length in ((f"/{BUCKET}?batch-get=", 256 << 10), (f"/{BUCKET}?delete=", 4 << 20)):
+            for _ in range(16):
+                headers = {"Content-Type": "application/json"}
+                request = sign(tight.as_identity(NOTHING), "POST", path, headers, payload_hash="0" * 64)
+                request.set("Content-Length", str(length))
+                sock = stack.enter_context(socket.create_connection(tight.s3.address))
+                sock.sendall(request.raw() + b" " * 1024)
+        wait_for("they are under way", lambda: tight.metric("batchgate_edge_requests_in_flight") >= 32, 20)
+        assert tight.metric("batchgate_memory_reserved_bytes") <= 32 * (16 << 10)
+        assert batch_get(tight.s3, BUCKET, ["k"]).parts[0].body == b"value"
+        md5 = base64.b64encode(hashlib.md5(list_of_one).digest()).decode()
+        assert call(tight.s3, "POST", f"/{BUCKET}?delete=", {"Content-MD5": md5}, list_of_one).status == 200
     assert_all_released(tight)
     assert tight.stop() == 0
 

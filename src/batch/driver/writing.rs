@@ -137,6 +137,7 @@ impl Loop {
         self.ready.clear();
         self.large = 0;
         (self.waiting_for_bytes, self.granted) = (None, None);
+        self.keep_entries(0);
     }
 
     fn close(&mut self) {

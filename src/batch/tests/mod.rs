@@ -196,9 +196,10 @@ impl Rig {
     /// In another format than the rig's.
     pub async fn try_start_as(&self, format: Format, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
-        let mut admitted = self.admission.admit(body.len() as u64).await?;
+        // Its body has come.
+        let paid = self.admission.begin(0)?;
         let batch = request::parse(&body, 10_000, Some("b"), format).expect("valid");
-        self.admission.admit_entries(&mut admitted, batch.entries.len()).await?;
+        let admitted = paid.admit(body.len() as u64, batch.entries.len()).await?;
         self.batches.admit_at_backends(batch.buckets(Some("b")))?;
         let plan = Plan {
             entries: Vec::new(),

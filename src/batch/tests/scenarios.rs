@@ -1,5 +1,7 @@
 //! Single stories of batches, each a sentence of the contract.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::error::Kind;
 use crate::stall::{BreakOff, Holds};
@@ -133,6 +135,22 @@ async fn each_entry_is_judged_by_the_policy_and_denied_ones_are_never_asked_for(
     assert_eq!(parts.iter().map(|part| part.status).collect::<Vec<_>>(), [403, 200, 403]);
     assert!(rig.store.asked("denied/x").is_empty());
     answer.keeps_secrets().expect("secrets are kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_batch_keeps_no_entries_in_flight_until_its_reader_has_taken_the_rest() {
+    let rig = Rig::new(Numbers::default(), Step::of(Act::Healthy), 1);
+    let mut wanted = keys(&rig, 10, 100);
+    wanted[1] = Wanted::of("missing");
+    let response = rig.start(&with(request(&wanted), json!({"OnError": "Stop"}))).await;
+    let batch = response.extensions().get::<BreakOff>().expect("a batch can be reached").clone();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.metrics.batch_in_flight.get(), 1, "nobody has read");
+    assert_eq!(rig.entries.free(), rig.entries.max());
+    assert_eq!(batch.held.entries.load(Ordering::Relaxed), 0);
+    assert_eq!(batch.held.bytes.load(Ordering::Relaxed), rig.heads.max() - rig.heads.free());
+    drop(response);
+    rig.settled().await.expect("settled");
 }
 
 #[tokio::test(start_paused = true)]
