@@ -1,8 +1,9 @@
 //! Notices readers that have stalled. A body cannot notice by itself: nobody polls it while its reader takes nothing. So it
 //! says when it hands something out and when it is asked again, and one task looks at all of them from time to time.
 //!
-//! It is also the one place that knows who stalled longest, and so whom to break off where somebody else wants what that
-//! reader holds ([`StallWatch::make_room`]): a request's slot, or the bytes and entries of a batch.
+//! It is also the one place that knows who stalled longest and who is slowest, and so whom to break off where somebody else wants
+//! what that client holds ([`StallWatch::make_room`]): a request's slot, or the bytes and entries of a batch. A client that owes
+//! us bytes is watched for that as one that takes them: its turn is when we wait for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,13 @@ const TICK: Duration = Duration::from_millis(250);
 /// A reader that has stalled for longer than this may be broken off for the sake of somebody new.
 pub const STALL_GRACE: Duration = Duration::from_secs(30);
 
+/// A client that has moved less than [`SLOW_BYTES`] in this much time of its own may be broken off for somebody who has no slot.
+/// What we or a store took is not in it, so it is the client's own pace: less than 18 kB a second.
+pub const SLOW_WINDOW: Duration = Duration::from_secs(60);
+
+/// See [`SLOW_WINDOW`].
+pub const SLOW_BYTES: u64 = 1024 * 1024;
+
 /// How long a batch that is broken off may take to let go of what it holds.
 const BREAK_OFF_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -31,17 +39,32 @@ pub struct StallWatch {
 struct State {
     next: u64,
     watched: HashMap<u64, Arc<Watched>>,
-    /// Readers that had stalled for longer than the grace when they were last searched for, the longest stalled last.
+    /// Who had stalled for longer than the grace, or was slow, when they were last searched for: the slow ones, the slowest last,
+    /// and then the others, the longest stalled last.
     candidates: Vec<u64>,
     searched_at: Option<Instant>,
 }
 
 struct Watched {
-    waiting_since: Mutex<Option<Instant>>,
+    turn: Mutex<Turn>,
     after: Duration,
     on_end: Box<dyn Fn(End) + Send + Sync>,
     /// What it holds that others may want; nothing for what is not a whole answer.
     holds: Option<Holds>,
+}
+
+/// The client's turn, and its pace over all of them.
+struct Turn {
+    /// Since when it has moved nothing, if it is its turn.
+    since: Option<Instant>,
+    /// What of this turn belongs to the window.
+    counted_from: Instant,
+    /// Time of its turns in this window, before this one.
+    waited: Duration,
+    /// Bytes moved in this window.
+    bytes: u64,
+    /// Bytes moved in the window before, once there was one.
+    pace: Option<u64>,
 }
 
 /// What an answer holds as long as its reader takes its time.
@@ -78,7 +101,7 @@ pub struct Held {
 pub enum End {
     /// It took nothing for the time that it was watched with.
     Stalled,
-    /// It took nothing for longer than [`STALL_GRACE`], and others want what it holds.
+    /// It took nothing for longer than [`STALL_GRACE`], or too little in [`SLOW_WINDOW`], and others want what it holds.
     MakesRoom,
 }
 
@@ -142,7 +165,7 @@ impl StallWatch {
     }
 
     fn insert(self: &Arc<Self>, after: Duration, holds: Option<Holds>, on_end: Box<dyn Fn(End) + Send + Sync>) -> Watch {
-        let watched = Arc::new(Watched { waiting_since: Mutex::new(Some(Instant::now())), after, on_end, holds });
+        let watched = Arc::new(Watched { turn: Mutex::new(Turn::begin(Instant::now())), after, on_end, holds });
         let mut state = self.lock();
         state.next += 1;
         let number = state.next;
@@ -151,8 +174,9 @@ impl StallWatch {
     }
 
     /// Breaks off the reader that has stalled longest of those that hold some of what is `wanted`, if for longer than
-    /// [`STALL_GRACE`], and says whether there was one. It has then let go of what it held, or was given
-    /// [`BREAK_OFF_TIMEOUT`] to do so; it is found but once. Nobody is broken off where all of them together hold too little.
+    /// [`STALL_GRACE`], and says whether there was one. For a slot it may also be the slowest client, reader or not
+    /// ([`SLOW_WINDOW`]), if nobody has stalled. It has then let go of what it held, or was given [`BREAK_OFF_TIMEOUT`] to do so;
+    /// it is found but once. Nobody is broken off where all of them together hold too little.
     pub async fn make_room(&self, wanted: Wanted) -> bool {
         let Some(watched) = self.longest_stalled(wanted) else { return false };
         let Some(Holds::Batch(batch)) = &watched.holds else {
@@ -194,13 +218,18 @@ impl StallWatch {
 
 impl State {
     fn search(&mut self, now: Instant) {
-        let stalled = |(number, w): (&u64, &Arc<Watched>)| {
-            let since = (*w.since())?;
-            (w.holds.is_some() && now.duration_since(since) > STALL_GRACE).then_some((since, *number))
-        };
-        let mut found: Vec<_> = self.watched.iter().filter_map(stalled).collect();
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        self.candidates = found.into_iter().map(|(_, number)| number).collect();
+        let (mut stalled, mut slow) = (Vec::new(), Vec::new());
+        for (number, watched) in self.watched.iter().filter(|(_, w)| w.holds.is_some()) {
+            let mut turn = watched.turn();
+            turn.count(now);
+            match turn.since {
+                Some(since) if now.duration_since(since) > STALL_GRACE => stalled.push((since, *number)),
+                _ => slow.extend(turn.pace.filter(|pace| *pace < SLOW_BYTES).map(|pace| (pace, *number))),
+            }
+        }
+        stalled.sort_unstable_by(|a, b| b.cmp(a));
+        slow.sort_unstable_by(|a, b| b.cmp(a));
+        self.candidates = slow.into_iter().map(|(_, n)| n).chain(stalled.into_iter().map(|(_, n)| n)).collect();
         self.searched_at = Some(now);
     }
 
@@ -219,7 +248,10 @@ impl State {
     fn suffices(&self, wanted: Wanted, now: Instant) -> bool {
         let mut missing = wanted.amount();
         self.candidates.iter().rev().filter_map(|number| self.watched.get(number)).any(|watched| {
-            let stalled = watched.since().is_some_and(|since| now.duration_since(since) > STALL_GRACE);
+            let mut turn = watched.turn();
+            let stalled = turn.since.is_some_and(|since| now.duration_since(since) > STALL_GRACE);
+            let stalled = stalled || wanted == Wanted::Slot && turn.is_slow(now);
+            drop(turn);
             missing = missing.saturating_sub(if stalled { watched.part(wanted) } else { 0 });
             missing == 0
         })
@@ -232,7 +264,9 @@ impl State {
             // Those that have ended since are taken out on the way.
             let at = self.candidates.iter().rposition(|number| self.watched.get(number).is_none_or(fits))?;
             let number = self.candidates.remove(at);
-            if let Some(watched) = self.watched.get(&number).filter(|w| w.take_stalled(now, grace)) {
+            if let Some(watched) =
+                self.watched.get(&number).filter(|w| w.take_stalled(now, grace) || wanted == Wanted::Slot && w.take_slow(now))
+            {
                 return Some(Arc::clone(watched));
             }
         }
@@ -245,30 +279,83 @@ impl Watched {
         self.holds.as_ref().map_or(0, |holds| wanted.part_of(holds))
     }
 
-    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.waiting_since.lock().expect("no code panics while it holds the lock")
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().expect("no code panics while it holds the lock")
     }
 
     /// Whether the reader has taken nothing for `after`; a stall is told of once.
     fn take_stalled(&self, now: Instant, after: Duration) -> bool {
-        let mut since = self.since();
-        let stalled = since.is_some_and(|since| now.duration_since(since) >= after);
+        let mut turn = self.turn();
+        let stalled = turn.since.is_some_and(|since| now.duration_since(since) >= after);
         if stalled {
-            *since = None;
+            turn.end(now);
+            turn.pace = None;
         }
         stalled
+    }
+
+    /// Whether its last window was a slow one; told of once for each.
+    fn take_slow(&self, now: Instant) -> bool {
+        let mut turn = self.turn();
+        let slow = turn.is_slow(now);
+        if slow {
+            turn.end(now);
+            turn.pace = None;
+        }
+        slow
+    }
+}
+
+impl Turn {
+    fn begin(now: Instant) -> Self {
+        Self { since: Some(now), counted_from: now, waited: Duration::ZERO, bytes: 0, pace: None }
+    }
+
+    /// Whether its last whole window was a slow one.
+    fn is_slow(&mut self, now: Instant) -> bool {
+        self.count(now);
+        self.pace.is_some_and(|pace| pace < SLOW_BYTES)
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.count(now);
+        if self.since.take().is_some() {
+            self.waited += now.duration_since(self.counted_from);
+        }
+    }
+
+    /// Ends the window if it has lasted long enough.
+    fn count(&mut self, now: Instant) {
+        let running = self.since.map_or(Duration::ZERO, |_| now.duration_since(self.counted_from));
+        if self.waited + running >= SLOW_WINDOW {
+            self.pace = Some(self.bytes);
+            (self.bytes, self.waited, self.counted_from) = (0, Duration::ZERO, now);
+        }
     }
 }
 
 impl Watch {
     /// The reader has asked; whoever takes time now is not the reader.
     pub fn asked(&self) {
-        *self.watched.since() = None;
+        self.watched.turn().end(Instant::now());
+    }
+
+    /// The reader has taken some of what it was given.
+    pub fn moved(&self, bytes: u64) {
+        let (now, mut turn) = (Instant::now(), self.watched.turn());
+        turn.bytes += bytes;
+        turn.count(now);
+        if turn.since.is_some() {
+            turn.since = Some(now);
+        }
     }
 
     /// The reader has been given something, and it is the reader's turn.
     pub fn given(&self) {
-        *self.watched.since() = Some(Instant::now());
+        let (now, mut turn) = (Instant::now(), self.watched.turn());
+        if turn.since.replace(now).is_none() {
+            turn.counted_from = now;
+        }
     }
 }
 
@@ -279,91 +366,5 @@ impl Drop for Watch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_reader_that_takes_nothing_has_stalled() {
-        let watch = Arc::new(StallWatch::default());
-        let task = tokio::spawn(Arc::clone(&watch).run());
-        let stalls = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&stalls);
-        let body = watch.watch(Duration::from_secs(1), move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        });
-        body.asked();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(stalls.load(Ordering::SeqCst), 0, "the backend takes its time");
-        body.given();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(stalls.load(Ordering::SeqCst), 1, "once a stall");
-        body.given();
-        drop(body);
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(stalls.load(Ordering::SeqCst), 1);
-        task.abort();
-    }
-
-    struct Readers {
-        watch: Arc<StallWatch>,
-        ended: Arc<Mutex<Vec<&'static str>>>,
-    }
-
-    impl Readers {
-        fn add(&self, name: &'static str, holds: Holds) -> Watch {
-            let ended = Arc::clone(&self.ended);
-            self.watch.reader(Duration::from_secs(600), holds, move |end| {
-                assert_eq!(end, End::MakesRoom);
-                ended.lock().expect("no panic").push(name);
-            })
-        }
-
-        async fn room(&self, wanted: Wanted) -> Option<&'static str> {
-            let before = self.ended.lock().expect("no panic").len();
-            let made = self.watch.make_room(wanted).await;
-            let ended = self.ended.lock().expect("no panic");
-            assert_eq!(ended.len() - before, usize::from(made), "one at a time");
-            ended.get(before).copied()
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_reader_that_stalled_longest_makes_room_and_only_for_what_it_holds() {
-        let readers = Readers { watch: Arc::default(), ended: Arc::default() };
-        let batch = BreakOff::default();
-        batch.held.bytes.store(5, Ordering::Relaxed);
-        let mut watches = Vec::new();
-        for (name, holds) in [("a", Holds::Slot), ("b", Holds::Batch(batch.clone())), ("c", Holds::Slot), ("d", Holds::Slot)] {
-            watches.push(readers.add(name, holds));
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        assert_eq!(readers.room(Wanted::Slot).await, None, "nobody has stalled for long");
-        tokio::time::advance(STALL_GRACE - Duration::from_secs(2)).await;
-        assert_eq!(readers.room(Wanted::Bytes(6)).await, None, "that is more than all of them have");
-        assert_eq!(readers.room(Wanted::Entries(1)).await, None, "nobody has any");
-        assert_eq!(readers.room(Wanted::Bytes(5)).await, Some("b"), "a plain answer has nothing that a batch wants");
-        assert!(batch.told.is_cancelled());
-        watches[2].asked();
-        watches[2].given();
-        drop(watches.remove(3));
-        assert_eq!(readers.room(Wanted::Slot).await, Some("a"));
-        tokio::time::advance(TICK).await;
-        assert_eq!(readers.room(Wanted::Slot).await, None, "c has read and d has gone");
-        tokio::time::advance(STALL_GRACE + TICK).await;
-        assert_eq!(readers.room(Wanted::Slot).await, Some("c"));
-        assert_eq!(readers.room(Wanted::Slot).await, None, "each is found once");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_batch_that_does_not_let_go_is_not_waited_for() {
-        let readers = Readers { watch: Arc::default(), ended: Arc::default() };
-        let batch = BreakOff::default();
-        batch.held.entries.store(1, Ordering::Relaxed);
-        let _watch = readers.add("b", Holds::Batch(batch));
-        tokio::time::advance(STALL_GRACE + TICK).await;
-        let started = Instant::now();
-        assert_eq!(readers.room(Wanted::Entries(1)).await, Some("b"));
-        assert!(started.elapsed() < 2 * BREAK_OFF_TIMEOUT);
-    }
-}
+#[path = "stall_tests.rs"]
+mod tests;

@@ -2,15 +2,17 @@
 //! of a request and written when its answer has ended, however it did. Invariants: one line for each request; it never holds
 //! the query, which may hold a signature.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::Method;
 use http::request::Parts;
 use tokio::time::Instant;
 
-use super::io::UnderWay;
-use crate::error::Error;
+use super::activity::UnderWay;
+use crate::backend::BackendError;
+use crate::error::{Error, Kind};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
 
@@ -20,10 +22,15 @@ pub(super) const CLIENT_LEFT: u16 = 499;
 /// Most characters of an error's message in the log: a message may quote what the client sent.
 const MESSAGE_CHARS_MAX: usize = 256;
 
-/// A place among the requests in flight, from the head of a request to the last byte of its answer.
-pub(super) struct Slot {
+/// A place among the requests in flight, from the head of a request until its answer was taken, or sooner: by whoever holds
+/// a clone of it, all at once.
+#[derive(Clone)]
+pub(super) struct Slot(Arc<Place>);
+
+struct Place {
     count: Arc<AtomicUsize>,
     metrics: Metrics,
+    is_free: AtomicBool,
 }
 
 impl Slot {
@@ -32,15 +39,35 @@ impl Slot {
         let free = |taken| (taken < max).then_some(taken + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         metrics.requests_in_flight.inc();
-        Some(Self { count: Arc::clone(count), metrics: metrics.clone() })
+        Some(Self(Arc::new(Place { count: Arc::clone(count), metrics: metrics.clone(), is_free: AtomicBool::new(false) })))
+    }
+
+    /// Somebody else may have the place.
+    pub fn give_back(&self) {
+        self.0.give_back();
     }
 }
 
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.metrics.requests_in_flight.dec();
+impl Place {
+    fn give_back(&self) {
+        if !self.is_free.swap(true, Ordering::Relaxed) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.requests_in_flight.dec();
+        }
     }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// What the line tells of an error.
+struct Told {
+    kind: Kind,
+    message: String,
+    cause: Option<String>,
 }
 
 /// See the module.
@@ -53,7 +80,9 @@ pub(super) struct AccessLine {
     pub operation: &'static str,
     pub identity: Option<String>,
     pub status: u16,
+    /// Bytes of the body that the connection has taken.
     pub bytes: u64,
+    /// That was all of it.
     pub whole: bool,
     /// Why the answer was cut off, if a limit did it.
     pub cut: Option<&'static str>,
@@ -61,9 +90,10 @@ pub(super) struct AccessLine {
     /// Nothing for a request that was refused for want of a place.
     pub slot: Option<Slot>,
     started: Instant,
-    /// Code and message of the error that was the answer.
-    error: Option<(&'static str, String)>,
-    _under_way: UnderWay,
+    /// The error that was the answer.
+    error: Option<Told>,
+    /// The answer is not taken.
+    pub under_way: UnderWay,
 }
 
 impl AccessLine {
@@ -83,7 +113,7 @@ impl AccessLine {
             slot: None,
             started: Instant::now(),
             error: None,
-            _under_way: under_way,
+            under_way,
         }
     }
 
@@ -94,36 +124,66 @@ impl AccessLine {
         if let Some(budget) = error.budget {
             self.metrics.refused_total.with_label_values(&[budget.name()]).inc();
         }
-        self.error = Some((code, error.message.chars().take(MESSAGE_CHARS_MAX).collect()));
+        let message = error.message.chars().take(MESSAGE_CHARS_MAX).collect();
+        self.error = Some(Told { kind: error.kind, message, cause: error.source.as_deref().and_then(|source| cause(source)) });
     }
 }
 
 impl Drop for AccessLine {
     fn drop(&mut self) {
+        self.slot.iter().for_each(Slot::give_back);
         let seconds = self.started.elapsed().as_secs_f64();
         self.metrics.request_seconds.with_label_values(&[self.operation]).observe(seconds);
         self.metrics.requests_total.with_label_values(&[self.operation, status_label(self.status)]).inc();
-        if self.wanted || self.error.is_some() {
-            tracing::info!(
-                target: "batchgate::access",
-                {
-                    request.id = %self.id,
-                    http.method = self.method.as_str(),
-                    http.path = self.path,
-                    http.status = self.status,
-                    operation = self.operation,
-                    identity = self.identity.as_deref().unwrap_or("-"),
-                    bytes = self.bytes,
-                    whole = self.whole,
-                    cut = self.cut,
-                    error.code = self.error.as_ref().map(|(code, _)| *code),
-                    error.message = self.error.as_ref().map(|(_, message)| message.as_str()),
-                    elapsed.ms = (seconds * 1000.0) as u64
-                },
-                "request"
-            );
+        let error = self.error.as_ref();
+        // One line, at the level of what it tells.
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::event!(
+                    target: "batchgate::access",
+                    tracing::Level::$level,
+                    {
+                        request.id = %self.id,
+                        http.method = self.method.as_str(),
+                        http.path = self.path,
+                        http.status = self.status,
+                        operation = self.operation,
+                        identity = self.identity.as_deref().unwrap_or("-"),
+                        bytes = self.bytes,
+                        whole = self.whole,
+                        cut = self.cut,
+                        error.code = error.map(|error| error.kind.code()),
+                        error.message = error.map(|error| error.message.as_str()),
+                        error.cause = error.and_then(|error| error.cause.as_deref()),
+                        elapsed.ms = (seconds * 1000.0) as u64
+                    },
+                    "request"
+                )
+            };
+        }
+        match error.map(|error| error.kind) {
+            Some(Kind::InternalError) => line!(ERROR),
+            Some(Kind::BadGateway | Kind::ServiceUnavailable | Kind::GatewayTimeout) => line!(WARN),
+            Some(_) => line!(INFO),
+            None if self.wanted => line!(INFO),
+            None => {}
         }
     }
+}
+
+/// What lies under an error, in words that are ours or the system's: a library's own may quote addresses or what was sent.
+fn cause(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut words = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<BackendError>() {
+            words.push(format!("{:?}", error.kind));
+        } else if let Some(error) = error.downcast_ref::<io::Error>() {
+            words.push(error.kind().to_string());
+        }
+        next = error.source();
+    }
+    (!words.is_empty()).then(|| words.join(": "))
 }
 
 /// Statuses as labels, without an allocation for the common ones.

@@ -10,17 +10,10 @@ use crate::types::RequestId;
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The answer to a failed request. What is for a human to look at is logged here, once, with what only logs may know; that a
-/// request was refused is told by its access line.
+/// The answer to a failed request, which its access line tells of. What only logs may know is here in full, for who looks closer.
 pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
-    let source = error.source.as_ref().map(ToString::to_string).unwrap_or_default();
-    match error.kind {
-        Kind::InternalError => tracing::error!(request.id = %id, %error, source, "request failed"),
-        Kind::BadGateway | Kind::ServiceUnavailable | Kind::GatewayTimeout => {
-            tracing::warn!(request.id = %id, %error, source, "backend failed");
-        }
-        _ if error.source.is_some() => tracing::debug!(request.id = %id, %error, source, "request refused"),
-        _ => {}
+    if let Some(source) = &error.source {
+        tracing::debug!(request.id = %id, %error, %source, "request failed or was refused");
     }
     let request_id = id.to_string();
     let document = ErrorDocument {

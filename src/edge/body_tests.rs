@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use super::*;
 use crate::backend::full_body;
 use crate::edge::access::Slot;
-use crate::edge::io::Activity;
+use crate::edge::activity::Activity;
 use crate::stall::{STALL_GRACE, Wanted};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
@@ -68,6 +68,27 @@ async fn the_time_in_which_nobody_asks_is_not_the_clients() {
     while let Some(frame) = body.frame().await {
         frame.expect("the store is slow, not the client");
         tokio::time::sleep(2 * TIMEOUT).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_slowly_makes_room_when_a_place_is_wanted_and_one_that_keeps_us_waiting_little_does_not() {
+    for (frame, seconds, makes_room) in [((1, 1100), 61, true), ((1, 40_000), 61, false), ((0, 10), 0, false)] {
+        let scene = Scene::new();
+        let slot = Slot::take(&scene.count, 1, &scene.metrics).expect("free");
+        let mut body = Owed::new(Client { frames: VecDeque::from(vec![frame; 200]), sleep: None }, TIMEOUT);
+        body.makes_room(&scene.stalls, &slot);
+        for _ in 0..seconds {
+            body.frame().await.expect("there").expect("it keeps pace");
+        }
+        if seconds == 0 {
+            body.frame().await.expect("there").expect("it keeps pace");
+            tokio::time::advance(Duration::from_secs(300)).await;
+        }
+        assert_eq!(scene.stalls.make_room(Wanted::Slot).await, makes_room);
+        assert_eq!(scene.slot_is_free(), makes_room);
+        let next = body.frame().await.expect("there").map_err(|error| error.downcast::<Error>().expect("ours").kind);
+        assert_eq!(next.err(), makes_room.then_some(Kind::SlowDown));
     }
 }
 
@@ -155,4 +176,35 @@ async fn an_answer_that_ended_makes_no_room() {
     tokio::time::advance(2 * STALL_GRACE).await;
     assert!(!scene.stalls.make_room(Wanted::Slot).await);
     assert!(scene.slot_is_free());
+}
+
+/// All that an answer has, handed out as to a connection that keeps it back.
+async fn handed_out(scene: &Scene) -> Piece {
+    let mut body = scene.serve(full_body("all of it"), None);
+    body.frame().await.expect("there").expect("well").into_data().unwrap_or_else(|_| panic!("no data"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_lasts_until_its_last_byte_was_taken() {
+    let scene = Scene::new();
+    let mut piece = handed_out(&scene).await;
+    assert!(!scene.slot_is_free() && scene.activity.idle_since().is_none(), "nothing was taken yet");
+    piece.advance(8);
+    tokio::time::advance(STALL_GRACE).await;
+    assert!(!scene.stalls.make_room(Wanted::Slot).await);
+    piece.advance(1);
+    drop(piece);
+    assert!(scene.slot_is_free() && scene.activity.idle_since().is_some());
+    assert_eq!(scene.activity.given_up(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_known_for_as_long_as_the_connection_holds_it() {
+    let scene = Scene::new();
+    let piece = handed_out(&scene).await;
+    tokio::time::advance(STALL_GRACE + Duration::from_secs(1)).await;
+    assert!(scene.stalls.make_room(Wanted::Slot).await && scene.slot_is_free());
+    assert_eq!(scene.activity.given_up(), Some(Duration::ZERO));
+    drop(piece);
+    assert_eq!(scene.activity.given_up(), None);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::io::Activity;
+use super::activity::Activity;
 use crate::telemetry::Metrics;
 
 /// Idle connections are searched for this often at the most, unless the last search found many: it looks at all of them.

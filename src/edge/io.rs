@@ -1,17 +1,18 @@
-//! A client's socket with two clocks: since when it has been sending the head of a request, for whoever supervises the
-//! connection, and how long it has not taken what we write, after which the socket fails. One that was told to go away is closed
-//! only when its client has done so or is silent: a socket that is closed with something unread is reset, and the end of the
-//! last answer with it.
+//! A client's socket. It tells the connection's [`Activity`] when bytes come, whether they are the preface of HTTP/2, and
+//! whether the client takes what we write; where it takes nothing for too long, the socket fails. One that was told to go away
+//! is closed only when its client has done so or is silent: a socket that is closed with something unread is reset, and the end
+//! of the last answer with it.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
+
+use super::activity::Activity;
 
 /// A client that was told to go away, and has all that we have to say, has this long to close or to send something.
 const LINGER: Duration = Duration::from_secs(1);
@@ -19,140 +20,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that are read at a time only to be forgotten.
 const FORGOTTEN_BYTES: usize = 1024;
 
-/// What a connection is doing, shared by its socket, its requests, its supervisor and whoever wants its place.
-#[derive(Debug)]
-pub struct Activity {
-    state: Mutex<State>,
-    told: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    in_flight: usize,
-    since: Since,
-    told_to_close: bool,
-    lingers: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Since {
-    /// Part of a head has come, or it is owed because the connection is new.
-    Head(Instant),
-    /// Nothing has come since the last answer.
-    Idle(Instant),
-}
-
-impl State {
-    fn idle_since(&self) -> Option<Instant> {
-        let (Since::Head(since) | Since::Idle(since)) = self.since;
-        (self.in_flight == 0).then_some(since)
-    }
-}
-
-impl Activity {
-    /// A new connection owes a head.
-    pub fn new() -> Arc<Self> {
-        let state = State { in_flight: 0, since: Since::Head(Instant::now()), told_to_close: false, lingers: false };
-        Arc::new(Self { state: Mutex::new(state), told: Notify::new() })
-    }
-
-    /// A head has come whole.
-    pub fn begin(self: &Arc<Self>) -> UnderWay {
-        let mut state = self.state();
-        state.in_flight += 1;
-        state.told_to_close = false;
-        UnderWay(Arc::clone(self))
-    }
-
-    fn end(&self) {
-        let mut state = self.state();
-        state.in_flight -= 1;
-        if state.in_flight == 0 {
-            state.since = Since::Idle(Instant::now());
-        }
-    }
-
-    fn received(&self) {
-        let mut state = self.state();
-        if state.in_flight == 0 && matches!(state.since, Since::Idle(_)) {
-            state.since = Since::Head(Instant::now());
-            // The request that has just begun is not to be cut.
-            state.told_to_close = false;
-        }
-    }
-
-    /// From now on the client may be sending what we will not read, since it was told to go away in the middle.
-    pub fn linger(&self) {
-        self.state().lingers = true;
-    }
-
-    fn lingers(&self) -> bool {
-        self.state().lingers
-    }
-
-    fn forgot(&self) {
-        self.state().since = Since::Idle(Instant::now());
-    }
-
-    /// Why the connection should end now, if it should.
-    pub fn overdue(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<&'static str> {
-        let state = self.state();
-        if state.in_flight > 0 {
-            return None;
-        }
-        match state.since {
-            Since::Head(since) => (since.elapsed() >= header_timeout).then_some("header_timeout"),
-            Since::Idle(since) => (since.elapsed() >= idle_timeout).then_some("idle"),
-        }
-    }
-
-    /// Part of a head has come, or is owed, and nothing else is under way.
-    pub fn owes_head(&self) -> bool {
-        let state = self.state();
-        state.in_flight == 0 && matches!(state.since, Since::Head(_))
-    }
-
-    /// Since when no request is under way, if none is. A head that is not whole is none.
-    pub fn idle_since(&self) -> Option<Instant> {
-        self.state().idle_since()
-    }
-
-    /// Tells the connection to close, unless it has not been idle since `since`; says which. A request that begins before the
-    /// connection heeds it takes the word back.
-    pub fn tell_to_close(&self, since: Instant) -> bool {
-        let mut state = self.state();
-        if state.idle_since() != Some(since) || state.told_to_close {
-            return false;
-        }
-        state.told_to_close = true;
-        self.told.notify_one();
-        true
-    }
-
-    /// Whether it was told to close, and nothing has begun since.
-    pub fn is_told_to_close(&self) -> bool {
-        self.state().told_to_close
-    }
-
-    /// Waits until the connection is told to close; whether that still holds must be asked.
-    pub async fn told(&self) {
-        self.told.notified().await;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the lock")
-    }
-}
-
-/// A request on a connection, until its answer has ended.
-#[derive(Debug)]
-pub struct UnderWay(Arc<Activity>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
+/// What an HTTP/2 client sends first (<https://www.rfc-editor.org/rfc/rfc9113#section-3.4>).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// See the module.
 pub struct ClientIo<S> {
@@ -160,6 +29,8 @@ pub struct ClientIo<S> {
     activity: Arc<Activity>,
     write_timeout: Duration,
     blocked: Option<Pin<Box<Sleep>>>,
+    /// As much of [`HTTP2_PREFACE`] as has come, while nothing else has.
+    preface: Option<usize>,
     is_shut: bool,
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -167,19 +38,35 @@ pub struct ClientIo<S> {
 impl<S> ClientIo<S> {
     /// Watches `inner`; a write that makes no progress for `write_timeout` fails.
     pub fn new(inner: S, activity: Arc<Activity>, write_timeout: Duration) -> Self {
-        Self { inner, activity, write_timeout, blocked: None, is_shut: false, lingering: None }
+        Self { inner, activity, write_timeout, blocked: None, preface: Some(0), is_shut: false, lingering: None }
     }
 
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.blocked = None;
+            if self.blocked.take().is_some() {
+                self.activity.blocked(false);
+            }
             return written;
         }
         let timeout = self.write_timeout;
+        if self.blocked.is_none() {
+            self.activity.blocked(true);
+        }
         let blocked = self.blocked.get_or_insert_with(|| Box::pin(sleep(timeout)));
         match blocked.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        self.activity.received();
+        let Some(known) = self.preface else { return };
+        let rest = &HTTP2_PREFACE[known..];
+        let same = bytes.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        self.preface = (same == bytes.len().min(rest.len()) && same < rest.len()).then_some(known + same);
+        if same == rest.len() {
+            self.activity.speaks_http2();
         }
     }
 }
@@ -207,7 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.activity.received();
+            self.received(&buf.filled()[before..]);
         }
         read
     }
@@ -249,6 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -294,25 +182,26 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_head_is_owed_sooner_than_the_next_request() {
+    #[tokio::test]
+    async fn the_preface_of_http2_is_known_however_it_comes() {
+        for at in [1, 10, HTTP2_PREFACE.len() - 1, HTTP2_PREFACE.len()] {
+            let (mut client, server) = tokio::io::duplex(64);
+            let activity = Activity::new();
+            let mut io = ClientIo::new(server, Arc::clone(&activity), SECOND);
+            let mut buffer = [0; 64];
+            let (first, second) = HTTP2_PREFACE.split_at(at);
+            for bytes in [first, &[second, b"more"].concat()] {
+                client.write_all(bytes).await.expect("room");
+                let _ = io.read(&mut buffer).await.expect("there");
+            }
+            tokio::time::timeout(SECOND, activity.http2()).await.expect("known");
+        }
+        let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
-        let overdue = |a: &Activity| a.overdue(3 * SECOND, 6 * SECOND);
-        tokio::time::advance(3 * SECOND).await;
-        assert_eq!(overdue(&activity), Some("header_timeout"), "a new connection owes a head");
-        let request = activity.begin();
-        tokio::time::advance(60 * SECOND).await;
-        assert_eq!(overdue(&activity), None, "a request is under way");
-        drop(request);
-        tokio::time::advance(5 * SECOND).await;
-        assert_eq!(overdue(&activity), None);
-        activity.received();
-        tokio::time::advance(2 * SECOND).await;
-        assert_eq!(overdue(&activity), None, "a head has begun to come");
-        tokio::time::advance(SECOND).await;
-        assert_eq!(overdue(&activity), Some("header_timeout"));
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nS?\r\n\r\nSM\r\n\r\n").await.expect("room");
+        let _ = ClientIo::new(server, Arc::clone(&activity), SECOND).read(&mut [0; 64]).await.expect("there");
         drop(activity.begin());
-        tokio::time::advance(6 * SECOND).await;
-        assert_eq!(overdue(&activity), Some("idle"));
+        activity.received();
+        assert!(activity.owes_head(), "it is not HTTP/2");
     }
 }

@@ -36,11 +36,17 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Most headers of a request, for the sake of objects with much user metadata.
 const HEADERS_MAX: usize = 256;
 
-/// Streams that one HTTP/2 connection may have open.
-const HTTP2_STREAMS_MAX: u32 = 256;
-
 /// Bytes that one HTTP/2 stream buffers for sending.
 const HTTP2_SEND_BUFFER_BYTES: usize = 128 * 1024;
+
+/// Bytes that a client may send of one stream, and of all streams of a connection, before we have taken them. They wait outside
+/// of every budget, so they are few; with 100 ms to the client a connection still carries 10 MiB a second.
+const HTTP2_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// An HTTP/2 connection that still holds an answer that was given up this long ago is told to close, and cut in as much more:
+/// HTTP/2 keeps what it was handed until the client takes it or resets its stream.
+const GIVEN_UP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// After an accept that failed (no file descriptor is free, say) the next one waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -178,18 +184,13 @@ impl<H: Handler> Server<H> {
         let activity = &open.activity;
         let peer = Peer { secure, cut: CancellationToken::new() };
         let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout));
-        // Until a request has come nobody knows which version it is.
-        let is_http2 = CancellationToken::new();
         let service = {
             let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(activity), peer.clone());
-            let (leave, is_http2) = (self.shutdown.leave.clone(), is_http2.clone());
+            let leave = self.shutdown.leave.clone();
             service_fn(move |request| {
                 let (edge, peer) = (Arc::clone(&edge), peer.clone());
                 let under_way = activity.begin();
                 let (leave, version) = (leave.clone(), request.version());
-                if version == Version::HTTP_2 {
-                    is_http2.cancel();
-                }
                 async move {
                     let mut response = edge.answer(request, peer, under_way).await;
                     // A client that keeps its connection might send the next request just as the drain ends it. HTTP/2 has
@@ -206,12 +207,14 @@ impl<H: Handler> Server<H> {
         builder
             .http2()
             .timer(TokioTimer::new())
-            .max_concurrent_streams(HTTP2_STREAMS_MAX)
+            .max_concurrent_streams(self.edge.streams_max())
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(HTTP2_CONNECTION_WINDOW_BYTES)
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES);
         let mut connection = std::pin::pin!(builder.serve_connection(io, service));
         let patience = self.config.header_timeout.min(self.config.idle_timeout) / 4;
         let go_away = async {
-            is_http2.cancelled().await;
+            activity.http2().await;
             self.shutdown.leave.cancelled().await;
         };
         let mut go_away = std::pin::pin!(go_away);
@@ -268,6 +271,14 @@ impl<H: Handler> Server<H> {
                             told = Some(Instant::now());
                             connection.as_mut().graceful_shutdown();
                         }
+                    }
+                    match activity.given_up() {
+                        Some(held) if held >= 2 * GIVEN_UP_TIMEOUT => return self.cut("client_stall"),
+                        Some(held) if held >= GIVEN_UP_TIMEOUT && told.is_none() => {
+                            told = Some(Instant::now());
+                            connection.as_mut().graceful_shutdown();
+                        }
+                        _ => {}
                     }
                     if let Some(why) = activity.overdue(self.config.header_timeout, self.config.idle_timeout) {
                         return self.cut(why);

@@ -7,6 +7,7 @@
 //! Invariant: every answer has a request id, every failure is S3's XML, every request ends in one log line.
 
 mod access;
+mod activity;
 pub mod admin;
 mod answer;
 mod backlog;
@@ -33,12 +34,12 @@ use rand::rngs::SmallRng;
 use crate::backend::{Body, BoxError};
 use crate::error::{Budget, Error, Result};
 use crate::peer::Peer;
-use crate::stall::{BreakOff, StallWatch, Wanted};
+use crate::stall::{BreakOff, STALL_GRACE, StallWatch, Wanted};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
 use access::{AccessLine, Slot};
+use activity::UnderWay;
 use body::{Owed, Served};
-use io::UnderWay;
 
 /// What a handler made of a request.
 pub struct Handled {
@@ -88,6 +89,12 @@ impl<H: Handler> Edge<H> {
         Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default(), access_log }
     }
 
+    /// Streams that one HTTP/2 connection may have open: a few connections cannot take every place, and a good client is not
+    /// hindered (<https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2> would have no fewer than a hundred).
+    fn streams_max(&self) -> u32 {
+        (self.config.requests_max / 8).clamp(8, 100) as u32
+    }
+
     /// Whether each request that comes from now on leaves a line in the log.
     pub fn set_access_log(&self, wanted: bool) {
         self.access_log.store(wanted, Ordering::Relaxed);
@@ -101,19 +108,25 @@ impl<H: Handler> Edge<H> {
     /// the handler;
     /// failures become answers in one place, above everything that can fail;
     /// the answer's watch comes last, since it lasts as long as the body.
-    pub async fn answer(&self, request: Request<Incoming>, peer: Peer, under_way: UnderWay) -> Response<Body> {
+    pub async fn answer(&self, request: Request<Incoming>, peer: Peer, under_way: UnderWay) -> Response<Served> {
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
         let (head, body) = request.into_parts();
         let cut = (head.version < Version::HTTP_2).then(|| peer.cut.clone());
         let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
         line.slot = self.slot().await;
-        let handled = if line.slot.is_some() {
-            let body = Body::new(Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout));
+        let handled = if let Some(slot) = &line.slot {
+            let mut body = Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout);
+            if !http_body::Body::is_end_stream(&body) {
+                body.makes_room(&self.stalls, slot);
+            }
+            let body = Body::new(body);
             self.handler.handle(head, body, peer, id).await
         } else {
             let why = "as many requests are in flight as are allowed (server.requests_max); try again shortly";
             Handled { operation: "none", identity: None, result: Err(Error::refused(Budget::Requests, why)) }
         };
+        // What we say ourselves is small and there at once: it holds nothing that others want, whenever it is taken.
+        let is_small = handled.result.is_err() || handled.operation == "capabilities";
         let mut response = handled.result.unwrap_or_else(|error| {
             line.failed(&error);
             answer::failure(&error, &line.path, id)
@@ -126,10 +139,17 @@ impl<H: Handler> Edge<H> {
         response.headers_mut().entry("x-amz-request-id").or_insert(header);
         (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());
         let batch = response.extensions_mut().remove::<BreakOff>();
-        response.map(|body| Body::new(Served::new(body, line, &self.stalls, self.config.client_stall, cut, batch)))
+        let mut patience = self.config.client_stall;
+        if is_small || http_body::Body::is_end_stream(response.body()) {
+            line.slot = None;
+            if cut.is_none() {
+                patience = patience.min(STALL_GRACE);
+            }
+        }
+        response.map(|body| Served::new(body, line, &self.stalls, patience, cut, batch))
     }
 
-    /// A place among the requests in flight. Where all are taken, readers that stalled longest make room first.
+    /// A place among the requests in flight. Where all are taken, clients that stalled longest or are slowest make room first.
     async fn slot(&self) -> Option<Slot> {
         loop {
             let slot = Slot::take(&self.in_flight, self.config.requests_max, &self.metrics);

@@ -244,6 +244,60 @@ def test_requests_of_http2_are_all_answered_or_refused(start: Start) -> None:
     ended_within(gateway, 3)
 
 
+@pytest.mark.parametrize("what", ["a batch", "a plain answer"])
+def test_the_end_of_an_answer_that_http2_keeps_back_is_sent_in_the_drain(start: Start, what: str) -> None:
+    """The client's window lacks the last byte; a PING, as keep-alives send it, is no request that is owed."""
+    gateway = start("")
+    request = sign(gateway.s3, "GET", f"/{BUCKET}/fine/end")
+    if what == "a batch":
+        request = batch_request(gateway.s3, BUCKET, document(["fine/end"]))
+    more = http2.frame(http2.WINDOW_UPDATE, (1 << 20).to_bytes(4))
+
+    def whole(stream: BinaryIO, length: int) -> int:
+        """Bytes of data until the stream's end, or until there are so many."""
+        got = 0
+        while got != length:
+            frame = http2.read_frame(stream)
+            got += len(frame.payload) if frame.kind == http2.DATA else 0
+            assert frame.kind != http2.RST_STREAM
+            if frame.flags & http2.END_STREAM and frame.kind == http2.DATA:
+                break
+        return got
+
+    with http2.begin(gateway.s3, 1 << 20) as sock, sock.makefile("rb") as stream:
+        sock.sendall(more)
+        http2.ask(sock, request)
+        length = whole(stream, -1)
+    with http2.begin(gateway.s3, length - 1) as sock, sock.makefile("rb") as stream:
+        sock.sendall(more)
+        http2.ask(sock, request)
+        assert whole(stream, length - 1) == length - 1
+        sock.sendall(http2.frame(http2.PING, b"12345678"))
+        http2.read_until(stream, http2.PING)
+        gateway.process.terminate()
+        http2.read_until(stream, http2.GOAWAY)
+        time.sleep(GRACE_SECONDS + 0.5)
+        sock.sendall(http2.frame(http2.WINDOW_UPDATE, (1).to_bytes(4), stream=1))
+        assert whole(stream, -1) == 1
+    ended_within(gateway, 3)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_who_is_idle_on_http2_is_told(start: Start, used: bool) -> None:
+    """GOAWAY, whatever frames came last, and whether or not there was a request."""
+    gateway = start("")
+    with http2.begin(gateway.s3, 1 << 20) as sock, sock.makefile("rb") as stream:
+        if used:
+            http2.ask(sock, sign(gateway.s3, "GET", f"/{BUCKET}/fine/kept"))
+            while not (frame := http2.read_until(stream, http2.DATA)).flags & http2.END_STREAM:
+                sock.sendall(http2.frame(http2.WINDOW_UPDATE, len(frame.payload).to_bytes(4)) if frame.payload else b"")
+        sock.sendall(http2.frame(http2.PING, b"12345678"))
+        http2.read_until(stream, http2.PING)
+        gateway.process.terminate()
+        assert http2.read_until(stream, http2.GOAWAY).payload[4:8] == b"\0\0\0\0"
+        ended_within(gateway, 4)
+
+
 def test_clients_that_keep_connections_lose_nothing(start: Start) -> None:
     """They ask without a pause while the lead goes by; each answer that was the last of its connection says so."""
     gateway = start(f'drain_lead = "{LEAD_SECONDS:.0f}s"')
