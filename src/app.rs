@@ -20,6 +20,7 @@ use crate::backend::embedded::{EmbeddedStore, NOTICE};
 use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::retry_budget::RetryBudget;
 use crate::backend::s3::S3Store;
+use crate::backend::warnings::Warnings;
 use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
@@ -176,6 +177,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         breaker: Breaker::new(&config.name, breaker, numbers.clone()),
         retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
+        warnings: Warnings::default(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),
@@ -192,7 +194,19 @@ fn sockets(settings: &Settings) -> u64 {
 /// What an operator should know of the backends, a line each.
 fn notes(settings: &Settings) -> Vec<String> {
     let embedded = settings.backends.iter().filter(|backend| backend.kind == BackendKind::Embedded);
-    embedded.map(|backend| format!("backend {}: {NOTICE}", backend.name)).collect()
+    let embedded = embedded.map(|backend| format!("backend {}: {NOTICE}", backend.name));
+    // It works, but a read of a silent backend is never tried again.
+    let patient = settings
+        .backends
+        .iter()
+        .filter(|backend| backend.kind != BackendKind::Embedded && backend.attempt_timeout >= settings.batch.entry_deadline);
+    let patient = patient.map(|backend| {
+        let name = &backend.name;
+        format!(
+            "backend {name}: attempt_timeout is not shorter than batch.entry_deadline, so that a silent attempt is the only one"
+        )
+    });
+    embedded.chain(patient).collect()
 }
 
 fn routes(settings: &Settings, registry: &Registry) -> std::result::Result<Routes<Arc<Backend>>, BoxError> {

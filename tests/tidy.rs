@@ -113,3 +113,36 @@ fn every_file_says_what_it_is_for_and_stays_readable() {
         assert!(is_test || lines <= LINES_MAX, "{file} has {lines} lines");
     }
 }
+
+/// The metrics that a page speaks of, and where a name ends in `{` or not.
+fn metrics_in(page: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let starts = page.match_indices("batchgate_").filter(|(at, _)| !page[..*at].ends_with(|c: char| is_name(c) || c == '.'));
+    starts.map(|(at, _)| &page[at..at + page[at..].find(|c| !is_name(c)).unwrap_or(page.len() - at)]).collect()
+}
+
+#[test]
+fn pages_speak_of_metrics_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).expect("readable");
+    let names = read("src/telemetry/names.rs");
+    let mut count = 0;
+    for page in ["README.md", "tests/README.md", "config/reference.toml", "src/cli/serve.rs"] {
+        let text = read(page);
+        for name in metrics_in(&text).into_iter().filter(|name| *name != "batchgate_") {
+            count += 1;
+            assert!(names.contains(&format!("\"{name}\"")), "{page}: there is no {name}");
+        }
+        // A table gives names without what all begin with.
+        for name in text.split('`').filter(|word| {
+            ["backend_", "edge_", "batch_", "config_", "passthrough_", "credentials_"].iter().any(|room| word.starts_with(room))
+        }) {
+            let name = name.split('{').next().expect("split gives one");
+            if !name.contains(['.', ' ']) && page == "README.md" && name != "backend_bucket" {
+                count += 1;
+                assert!(names.contains(&format!("\"batchgate_{name}\"")), "{page}: there is no batchgate_{name}");
+            }
+        }
+    }
+    assert!(count > 30, "{count}");
+}

@@ -17,6 +17,9 @@ use crate::edge::listener::Server;
 use crate::edge::tls::Pair;
 use crate::telemetry::{LogLevel, Metrics};
 
+/// Most problems that are named in the log; `batchgate config check` names them all.
+const LOGGED_MAX: usize = 20;
+
 /// Puts settings in force in a gateway that runs: identities with their policies, the certificate, `log.level`, `log.access`.
 pub struct Reloader {
     authenticator: Arc<Authenticator>,
@@ -41,17 +44,20 @@ impl Reloader {
         }
         let reloader = Self { authenticator, server, admin, metrics, started };
         reloader.note_success();
+        reloader.tell(None);
         reloader
     }
 
-    /// Puts `loaded` in force, or says in the log, in the metrics and in `/readyz` why it is refused: either every problem that
-    /// loading found, or what is found here.
-    pub fn reload(&self, loaded: Result<Settings, Vec<String>>, log: &LogLevel) {
+    /// Puts `loaded` in force, or says in the log and counts that it is refused: for every problem that loading found, or for what
+    /// is found here.
+    ///
+    /// # Errors
+    /// The number of problems.
+    pub fn reload(&self, loaded: Result<Settings, Vec<String>>, log: &LogLevel) -> Result<(), usize> {
         match loaded.and_then(|settings| self.put_in_force(settings, log)) {
             Ok((identities, restart)) => {
                 self.metrics.config_reloads_total.with_label_values(&["success"]).inc();
                 self.note_success();
-                self.say(None);
                 tracing::info!(identities, "settings were loaded anew");
                 if identities == 0 {
                     tracing::warn!("the settings name no identity, so every request will be refused");
@@ -59,25 +65,28 @@ impl Reloader {
                 if !restart.is_empty() {
                     tracing::warn!("needs a restart: {}", restart.join(", "));
                 }
+                Ok(())
             }
             Err(problems) => {
                 self.metrics.config_reloads_total.with_label_values(&["failure"]).inc();
-                self.metrics.config_reload_successful.set(0);
-                let count = problems.len();
-                self.say(Some(format!("reload: new settings were refused (problems: {count}, see the log), those of before stay")));
-                tracing::error!("settings were refused, those of before stay: {}", problems.join("; "));
+                let more = problems.len().saturating_sub(LOGGED_MAX);
+                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+                let named = problems[..problems.len().min(LOGGED_MAX)].join("; ");
+                tracing::error!("settings were refused, those of before stay: {named}{more}");
+                Err(problems.len())
             }
         }
+    }
+
+    /// Says in `/readyz` and in the metrics what is refused and still there, whenever it was read.
+    pub fn tell(&self, refused: Option<String>) {
+        self.metrics.config_reload_successful.set(i64::from(refused.is_none()));
+        *self.admin.reload_problem.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     fn note_success(&self) {
         let now = system_clock().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.metrics.config_reload_success_seconds.set(i64::try_from(now).unwrap_or(i64::MAX));
-        self.metrics.config_reload_successful.set(1);
-    }
-
-    fn say(&self, problem: Option<String>) {
-        *self.admin.reload_problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 
     /// How many identities there are now, and the keys that need a restart.

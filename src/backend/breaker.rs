@@ -9,11 +9,18 @@
 //! asked. It begins with the first of them, long before the breaker opens, and entries that wait behind others are charged by it.
 //!
 //! Invariants: at most one read probes at a time, and from the start of one probe to the next there is a pause, whatever becomes of
-//! it: one that vanishes frees the place, but not before; what several tries of one read say of one object opens nothing; whoever waits is woken once, when it closes, and only one of them watches the time.
+//! it: one that vanishes frees the place, but not before; batches take turns to probe; what is said of one object, however often,
+//! opens nothing, unless it is that no connection can be had; whoever waits is woken once, when it closes, and only one of them
+//! watches the time.
 
+mod outage;
 mod pass;
+mod row;
+mod turns;
 
+pub use outage::Outage;
 pub use pass::Pass;
+pub use row::Target;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,11 +31,12 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::BackendErrorKind;
+use super::limited::Lane;
+use super::limited::queue::Ticket;
 use crate::telemetry::BackendMetrics;
 use pass::Probe;
-
-/// Failures of one instant may be of one cause that is over in the next: only those that go on for this long open it.
-const ROW_MIN: Duration = Duration::from_secs(1);
+use row::Row;
+use turns::Turns;
 
 /// An outage that nobody has met for this long may be over: whoever comes next finds out. Where attempts may be silent for longer,
 /// it is longer: [`BreakerConfig::memory`].
@@ -72,7 +80,8 @@ impl Cause {
         match kind {
             BackendErrorKind::Unreachable => Some(Self::Unreachable),
             BackendErrorKind::NoAnswer | BackendErrorKind::Garbled => Some(Self::NoAnswer),
-            BackendErrorKind::NoCredentials | BackendErrorKind::HeadTooLarge | BackendErrorKind::RequestBody => None,
+            BackendErrorKind::HeadTooLarge | BackendErrorKind::Unframed => None,
+            BackendErrorKind::NoCredentials | BackendErrorKind::RequestBody => None,
         }
     }
 }
@@ -86,18 +95,6 @@ impl std::fmt::Display for Cause {
             Self::Status(status) => write!(f, "answers {}", status.as_u16()),
         }
     }
-}
-
-/// A time in which the backend moved nothing and failed or put off whoever asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Outage {
-    /// When it began.
-    pub since: Instant,
-    /// A read that was given time in spite of it has failed too.
-    pub confirmed: bool,
-    /// How it failed last; nothing if it only pleaded to slow down.
-    pub cause: Option<Cause>,
-    met_at: Instant,
 }
 
 /// The breaker is open, and this is no probe.
@@ -114,8 +111,7 @@ pub struct Breaker {
     /// Whether there is anything that a success would change: spares the lock for each piece of a body.
     uneasy: AtomicBool,
     closed: Notify,
-    /// For the one that watches for the time of the next probe, and then is it. First come, first served: a read whose probe
-    /// failed goes behind all others, so that a few bad objects do not speak for the backend.
+    /// For the one that watches for the time of the next probe, and then hands it to whoever's turn it is.
     watch: Arc<Semaphore>,
 }
 
@@ -124,14 +120,8 @@ struct State {
     outage: Option<Outage>,
     row: Option<Row>,
     opened: Option<Opened>,
-}
-
-/// Failures without a success among them.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    since: Instant,
-    last: Instant,
-    count: u32,
+    /// Reads that wait.
+    turns: Turns,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +130,10 @@ struct Opened {
     cause: Cause,
     read_probe_at: Instant,
     plain_probe_at: Instant,
+    /// What the last plain probe asked for, if the backend answered it with a failure.
+    plain_failed: Option<Target>,
+    /// When somebody last came, whether it was let through or not.
+    asked_at: Instant,
 }
 
 impl Breaker {
@@ -162,62 +156,69 @@ impl Breaker {
     ///
     /// # Errors
     /// [`Open`], unless it is the turn of a plain request to probe.
-    pub fn admit(self: &Arc<Self>) -> Result<Pass, Open> {
+    pub fn admit(self: &Arc<Self>, target: Target) -> Result<Pass, Open> {
         let mut state = self.lock();
-        let Some(opened) = &mut state.opened else { return Ok(self.pass(None)) };
+        let Some(opened) = &mut state.opened else { return Ok(self.pass(target, None)) };
         let now = Instant::now();
-        if now < opened.plain_probe_at {
+        opened.asked_at = now;
+        // What was answered with a failure just now leaves the turn to others, if there are any.
+        let later = if opened.plain_failed == Some(target) { self.config.pause } else { Duration::ZERO };
+        if now < opened.plain_probe_at + later {
             self.metrics.breaker_refused.inc();
             return Err(Open);
         }
         opened.plain_probe_at = now + self.config.pause.max(self.config.attempt_timeout);
-        Ok(self.pass(Some(Probe::Plain { since: now })))
+        Ok(self.pass(target, Some(Probe::Plain { since: now })))
     }
 
     /// Leave for a read, if the breaker is closed.
-    pub fn try_enter(self: &Arc<Self>) -> Option<Pass> {
-        (!self.is_open()).then(|| self.pass(None))
+    pub fn try_enter(self: &Arc<Self>, target: Target) -> Option<Pass> {
+        (!self.is_open()).then(|| self.pass(target, None))
     }
 
     /// Leave for a read that can wait: it comes when the breaker closes or it is this read's turn to probe. Waiting has no
-    /// end of its own; to drop the future is to leave the queue.
-    pub async fn enter(self: &Arc<Self>) -> Pass {
-        if let Some(pass) = self.try_enter() {
-            return pass;
-        }
+    /// end of its own; to drop the future is to leave the queue. `again` if the backend has failed this very read before.
+    pub async fn enter(self: &Arc<Self>, lane: Lane, target: Target, again: bool) -> Pass {
         loop {
             let mut closed = std::pin::pin!(self.closed.notified());
             closed.as_mut().enable();
-            if let Some(pass) = self.try_enter() {
-                return pass;
-            }
+            let (mut turn, ticket) = {
+                let mut state = self.lock();
+                let Some(opened) = &mut state.opened else { return self.pass(target, None) };
+                opened.asked_at = Instant::now();
+                state.turns.of(again).push(lane, 0)
+            };
+            let _leave = Leave { breaker: self, ticket, again };
             tokio::select! {
+                Ok(probe) = &mut turn => return self.pass(target, Some(probe)),
                 () = closed => {}
-                probe = self.turn_to_probe() => {
-                    if probe.is_some() {
-                        return self.pass(probe);
-                    }
-                }
+                () = self.keep_watch() => {}
             }
         }
     }
 
-    /// Waits for the watch, then for the time of the next probe; nothing if the breaker has closed meanwhile.
-    async fn turn_to_probe(&self) -> Option<Probe> {
-        let watch = Arc::clone(&self.watch).acquire_owned().await.expect("it is never closed");
+    /// Waits for the watch, then for the time of the next probe, and gives it away, watch and all, until the breaker is closed.
+    async fn keep_watch(&self) {
         loop {
-            let at = {
-                let mut state = self.lock();
-                let opened = state.opened.as_mut()?;
-                let now = Instant::now();
-                if opened.read_probe_at <= now {
-                    // Who vanishes says nothing, and many may vanish in one instant: the deadline of their batch.
-                    opened.read_probe_at = now + self.config.pause;
-                    return Some(Probe::Read { _watch: watch });
-                }
-                opened.read_probe_at
-            };
-            sleep_until(at).await;
+            let watch = Arc::clone(&self.watch).acquire_owned().await.expect("it is never closed");
+            loop {
+                let at = {
+                    let mut state = self.lock();
+                    let Some(opened) = &mut state.opened else { return };
+                    let now = Instant::now();
+                    if opened.read_probe_at <= now {
+                        // Who vanishes says nothing, and many may vanish in one instant: the deadline of their batch.
+                        opened.read_probe_at = now + self.config.pause;
+                        if let Some(next) = state.turns.next() {
+                            // Whoever left in this very moment lets go of the watch.
+                            drop(next.send(Probe::Read { _watch: watch }));
+                        }
+                        break;
+                    }
+                    opened.read_probe_at
+                };
+                sleep_until(at).await;
+            }
         }
     }
 
@@ -237,6 +238,11 @@ impl Breaker {
         self.lock().outage.filter(|outage| outage.goes_on_at(now, self.memory()))
     }
 
+    /// Failures in a row that open it.
+    pub fn failures(&self) -> u32 {
+        self.config.failures
+    }
+
     /// How long an outage is remembered that nobody meets.
     pub fn memory(&self) -> Duration {
         self.config.memory()
@@ -249,48 +255,55 @@ impl Breaker {
         }
     }
 
-    /// The backend moved something for someone. That ends an outage, but closes nothing: an old body may yet flow while
-    /// everyone new is turned away.
+    /// The backend completed something for someone. That ends an outage, but closes nothing and leaves the failures in a row as
+    /// they are: an old body may yet flow while everyone new is turned away.
     pub fn moved(&self) {
         if self.uneasy.load(Ordering::Acquire) {
             let mut state = self.lock();
-            (state.outage, state.row) = (None, None);
+            state.outage = None;
             self.note_unease(&state);
         }
     }
 
     /// A body broke off, long after its head was a success.
     pub fn body_failed(&self, cause: Cause) {
-        self.failed(cause, true);
+        self.failed(cause, None);
     }
 
-    /// What `/readyz` says of the backend while the breaker is open.
+    /// What `/readyz` says of the backend while the breaker is open. Without traffic nobody finds out whether it is back.
     pub fn reason(&self) -> Option<String> {
-        let Opened { at, cause, .. } = self.lock().opened?;
-        Some(format!("backend {}: breaker open for {} s ({cause})", self.name, at.elapsed().as_secs()))
+        let state = self.lock();
+        let Opened { at, cause, read_probe_at, plain_probe_at, asked_at, .. } = state.opened.as_ref()?;
+        let (at, asked) = (at.elapsed().as_secs(), asked_at.elapsed());
+        let idle =
+            asked > self.config.pause && (*read_probe_at).max(*plain_probe_at) <= Instant::now() && state.turns.nobody_waits();
+        let since =
+            if idle { format!("; nobody has asked for {} s, the next to ask finds out", asked.as_secs()) } else { String::new() };
+        Some(format!("backend {}: breaker open for {at} s ({cause}){since}", self.name))
     }
 
-    fn pass(self: &Arc<Self>, probe: Option<Probe>) -> Pass {
-        Pass { breaker: Arc::clone(self), probe }
+    fn pass(self: &Arc<Self>, target: Target, probe: Option<Probe>) -> Pass {
+        Pass { breaker: Arc::clone(self), target, probe }
     }
 
-    fn failed(&self, cause: Cause, again: bool) {
+    /// The backend failed, for the first time for `target`'s reader if there is one.
+    fn failed(&self, cause: Cause, target: Option<Target>) {
         let now = Instant::now();
         let mut state = self.lock();
-        state.meet(now, Some(cause), self.memory());
-        // An object may be bad as often as it is asked for. A connection that cannot be had is nobody's but the backend's.
-        let says_more = !again || cause == Cause::Unreachable;
-        let before = state.row.filter(|row| now - row.last < self.memory()).unwrap_or(Row { since: now, last: now, count: 0 });
-        let row = Row { last: now, count: before.count.saturating_add(u32::from(says_more)), ..before };
+        let memory = self.memory();
+        state.outage = Some(Outage::met(state.outage, now, Some(cause), memory));
+        let row = Row::after(state.row.take(), now, cause, target, (self.config.failures, memory));
+        let (opens, failures) = (row.opens(self.config.failures), row.count());
         state.row = Some(row);
         if let Some(opened) = &mut state.opened {
             opened.cause = cause;
-        } else if row.count >= self.config.failures && now - row.since >= ROW_MIN {
-            let at = now + self.config.pause;
-            state.opened = Some(Opened { at: now, cause, read_probe_at: at, plain_probe_at: at });
+        } else if opens {
+            let next = now + self.config.pause;
+            let (read_probe_at, plain_probe_at) = (next, next);
+            state.opened = Some(Opened { at: now, cause, read_probe_at, plain_probe_at, plain_failed: None, asked_at: now });
             self.metrics.breaker_open.set(1);
             self.metrics.breaker_opened.inc();
-            tracing::warn!(backend = self.name, failures = row.count, %cause, "breaker opens: the backend fails everyone");
+            tracing::warn!(backend = self.name, failures, %cause, "breaker opens: the backend fails everyone");
         }
         self.note_unease(&state);
     }
@@ -315,7 +328,7 @@ impl Breaker {
     fn paced(&self) {
         self.answered();
         let mut state = self.lock();
-        state.meet(Instant::now(), None, self.memory());
+        state.outage = Some(Outage::met(state.outage, Instant::now(), None, self.memory()));
         self.note_unease(&state);
     }
 
@@ -329,18 +342,16 @@ impl Breaker {
     }
 }
 
-impl State {
-    /// Somebody got nothing.
-    fn meet(&mut self, now: Instant, cause: Option<Cause>, memory: Duration) {
-        let before = self.outage.filter(|outage| outage.goes_on_at(now, memory));
-        let outage = before.unwrap_or(Outage { since: now, confirmed: false, cause: None, met_at: now });
-        self.outage = Some(Outage { met_at: now, cause: cause.or(outage.cause), ..outage });
-    }
+/// Takes a read out of the queue when it goes on or away.
+struct Leave<'a> {
+    breaker: &'a Breaker,
+    ticket: Ticket,
+    again: bool,
 }
 
-impl Outage {
-    fn goes_on_at(&self, now: Instant, memory: Duration) -> bool {
-        now.duration_since(self.met_at) < memory
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.breaker.lock().turns.of(self.again).leave(self.ticket);
     }
 }
 

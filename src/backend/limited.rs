@@ -7,11 +7,12 @@
 //! nobody waits and nobody was refused for `queue_wait`. A batch does not wait: it begins, or is refused because as many wait
 //! already as can be read for ([`Limiter::is_full_of_batches`]).
 //!
-//! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests;
+//! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests, and these
+//! leave as many to batches while one waits;
 //! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn;
 //! what is begun is not refused.
 
-mod queue;
+pub(super) mod queue;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -82,7 +83,7 @@ struct State {
     limit: f64,
     in_use: usize,
     in_use_by_batches: usize,
-    queue: Queue,
+    queue: Queue<Permit>,
     /// Plain requests come faster than they are served: when it last showed.
     overloaded_at: Option<Instant>,
     progressed_at: Instant,
@@ -229,8 +230,9 @@ impl Limiter {
 
     /// Whether there is a permit for somebody of a lane.
     fn room(&self, state: &State) -> impl Fn(Lane) -> bool + use<> {
-        let for_plain = state.in_use < state.limit as usize;
-        let for_batches = for_plain && state.in_use_by_batches < self.for_batches(state);
+        let free = state.in_use < state.limit as usize;
+        let for_plain = free && state.in_use - state.in_use_by_batches < self.for_plain(state);
+        let for_batches = free && state.in_use_by_batches < self.for_batches(state);
         move |lane| if lane == Lane::PLAIN { for_plain } else { for_batches }
     }
 
@@ -238,6 +240,14 @@ impl Limiter {
     fn for_batches(&self, state: &State) -> usize {
         let limit = state.limit as usize;
         let kept = (limit as f64 * self.config.plain_share).ceil() as usize;
+        limit.saturating_sub(kept).max(1)
+    }
+
+    /// The permits that plain requests may take; at least one. What batches may not take is more than enough for these to leave,
+    /// so that together they may always take all.
+    fn for_plain(&self, state: &State) -> usize {
+        let (limit, for_batches) = (state.limit as usize, self.for_batches(state));
+        let kept = if state.queue.batches() > 0 { (limit - for_batches).clamp(1, for_batches) } else { 0 };
         limit.saturating_sub(kept).max(1)
     }
 

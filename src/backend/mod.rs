@@ -1,7 +1,7 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
 //! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
-//! many as the [`retry_budget`] allows; [`registry`] holds them all by name.
+//! many as the [`retry_budget`] allows; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`].
 //! Nothing here knows batches, clients or identities.
 
 pub mod breaker;
@@ -13,8 +13,10 @@ pub mod retry_budget;
 pub mod retrying;
 pub mod s3;
 mod verdict;
+pub mod warnings;
 
-pub use registry::{Backend, Registry, Store};
+pub use registry::{Backend, Heard, Registry, Store};
+pub use verdict::is_well;
 
 use std::sync::Arc;
 
@@ -105,8 +107,17 @@ pub enum BackendErrorKind {
     Garbled,
     /// The head of the answer is larger than we take.
     HeadTooLarge,
+    /// An answer with a body that nothing but the connection's end would end: cut short, it would look whole.
+    Unframed,
     /// The body that we were sending failed; its own verdict says why.
     RequestBody,
+}
+
+impl BackendErrorKind {
+    /// An answer came, but none that can be used, and another try would bring no better one.
+    pub fn is_no_use(self) -> bool {
+        matches!(self, Self::Garbled | Self::HeadTooLarge | Self::Unframed)
+    }
 }
 
 impl std::fmt::Display for BackendError {

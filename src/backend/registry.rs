@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use rand::rngs::SmallRng;
 
-use super::breaker::{Breaker, Cause, Pass};
+use super::breaker::{Breaker, Cause, Pass, Target};
 use super::limited::Limiter;
 use super::retry_budget::RetryBudget;
 use super::verdict::{Verdict, refusal};
+use super::warnings::Warnings;
 use super::{Attempt, Body, Forward, ObjectRead, ReadAsk};
 use crate::telemetry::BackendMetrics;
 
@@ -47,12 +48,27 @@ pub struct Backend {
     pub retries: RetryBudget,
     /// Its numbers.
     pub metrics: BackendMetrics,
-    /// A batch's read without a byte for this long is tried again.
+    /// What was last complained of.
+    pub warnings: Warnings,
+    /// A batch's read without a byte for this long is tried again; a plain request without a head gives its permit back.
     pub attempt_timeout: Duration,
     /// A plain request without a byte of its answer for this long is given up.
     pub response_timeout: Duration,
     /// For jitter; seeded by whoever builds the backend.
     pub random: Mutex<SmallRng>,
+}
+
+/// The answer to a plain request, as far as it is here.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'a> {
+    /// What was asked.
+    pub method: &'a Method,
+    /// What was answered.
+    pub status: StatusCode,
+    /// The S3 code of its body; without it a 503 to anything but a HEAD is not known to ask for pace.
+    pub code: Option<&'a str>,
+    /// It has no body: with its head all of it is here.
+    pub is_whole: bool,
 }
 
 impl Backend {
@@ -62,20 +78,33 @@ impl Backend {
         self.breaker.moved();
     }
 
-    /// Takes note of the answer to a plain request, which was sent with `pass`. `code` is the S3 code of its body; without
-    /// it a 503 is not known to ask for pace.
-    pub fn judge(&self, pass: Pass, status: StatusCode, code: Option<&str>) {
-        match refusal(status, code) {
-            Verdict::Pacing => {
+    /// Takes note of the answer to a plain request, which was sent with `pass`; one that is so late that its pass has told a
+    /// failure has none, and then only good news is told. What an answer moves is its bytes, when they come.
+    pub fn judge(&self, pass: Option<Pass>, heard: &Heard<'_>) {
+        let verdict = refusal(heard.method, heard.status, heard.code);
+        self.count_503(heard.status, &verdict);
+        match (verdict, pass) {
+            (Verdict::Pacing, pass) => {
                 self.limiter.slow_down();
-                pass.paced();
+                pass.map(Pass::paced).unwrap_or_default();
             }
-            Verdict::Failing => pass.failed(Cause::Status(status), false),
-            _ => {
+            (Verdict::Failing, pass) => pass.map(|pass| pass.failed(Cause::Status(heard.status), false)).unwrap_or_default(),
+            (_, pass) => {
                 self.limiter.answered();
-                pass.answered();
-                self.moved();
+                pass.or_else(|| self.breaker.try_enter(Target::of(heard.status.as_u16()))).map(Pass::answered).unwrap_or_default();
+                if heard.is_whole {
+                    self.moved();
+                }
             }
+        }
+    }
+
+    /// Counts a 503, which is a plea or a failure as its code says. All other answers are counted as they come.
+    pub fn count_503(&self, status: StatusCode, verdict: &Verdict) {
+        match (status, verdict) {
+            (StatusCode::SERVICE_UNAVAILABLE, Verdict::Pacing) => self.metrics.attempts_slow_down.inc(),
+            (StatusCode::SERVICE_UNAVAILABLE, _) => self.metrics.attempts_failed.inc(),
+            _ => {}
         }
     }
 

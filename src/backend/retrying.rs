@@ -4,14 +4,16 @@
 //! and gives back between them, and beneath whoever holds the bytes.
 //!
 //! Invariants: the bytes that leave are a prefix of one object's, or the read fails; the clock of the deadline runs during
-//! attempts, back-off and pauses, while the breaker is open, and while a permit is awaited only as long as the backend moves
-//! nothing for anyone; a plea to slow down is no failure and costs no retry.
+//! attempts, back-off and pauses, while the breaker is open, and while a permit is awaited only as long as the backend completes
+//! nothing, be it for anyone or for a batch that has heard of nothing but failures and pleas; a plea to slow down is no failure and costs no retry.
 
 mod attempt;
 mod clock;
+mod own;
 mod turn;
 
 pub use clock::{Clock, Ran};
+pub use own::OwnOutage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use super::breaker::Cause;
+use super::breaker::{Cause, Outage, Target};
 use super::limited::{Lane, Permit};
 use super::registry::Backend;
 use super::verdict::{Pin, Verdict};
@@ -43,13 +45,15 @@ pub struct RetryConfig {
     pub deadline: Duration,
 }
 
-/// What a batch's reads cost, for its summary.
+/// What the reads of a batch have in common: what they cost, for its summary, and the outage that they are in.
 #[derive(Debug, Default)]
 pub struct ReadStats {
     /// Attempts sent.
     pub requests: AtomicU64,
     /// Bytes of bodies received.
     pub bytes: AtomicU64,
+    /// None of them has completed anything since it began.
+    pub outage: OwnOutage,
 }
 
 /// The head of an answer that has a body or is 304.
@@ -81,6 +85,8 @@ pub enum Failure {
     NoCredentials,
     /// The deadline passed without any answer.
     DeadlinePassed,
+    /// The deadline passed, and the store had only asked for fewer requests: of this read, or of all.
+    Paced,
     /// The deadline passed while the store could not be reached, or its breaker was open.
     Unavailable,
     /// The object is not what the read began with, or nothing pins it: the read cannot go on, but may begin anew.
@@ -93,6 +99,7 @@ pub struct Read {
     config: RetryConfig,
     lane: Lane,
     place: u32,
+    target: Target,
     ask: Arc<ReadAsk>,
     stats: Arc<ReadStats>,
     asked_at: Instant,
@@ -107,7 +114,8 @@ pub struct Read {
     owes_retry: bool,
     /// How often in a row the budget refused to.
     refusals: u32,
-    last_5xx: Option<Failure>,
+    /// The backend's last words to it that were no answer.
+    last_words: Option<Failure>,
     pin: Option<Pin>,
     length: Option<u64>,
     done: u64,
@@ -136,6 +144,7 @@ impl Read {
             config,
             lane,
             place,
+            target: Target::of((&ask.bucket, ask.key.as_str(), &ask.version)),
             ask: Arc::new(ask),
             stats,
             asked_at,
@@ -145,7 +154,7 @@ impl Read {
             cause: None,
             owes_retry: false,
             refusals: 0,
-            last_5xx: None,
+            last_words: None,
             pin: None,
             length: None,
             done: 0,
@@ -160,7 +169,7 @@ impl Read {
     pub async fn open(&mut self) -> Result<Head, Failure> {
         self.park();
         (self.pin, self.length, self.done) = (None, None, 0);
-        let outage = self.backend.breaker.outage();
+        let outage = self.outage();
         let chance = self.backend.attempt_timeout + self.backend.breaker.longest_wait();
         if self.failures == 0 && !self.clock.charge_outage(outage, self.asked_at, chance) {
             return Err(self.out_of_time());
@@ -206,12 +215,25 @@ impl Read {
             match self.frame().await? {
                 Some(bytes) => return Ok(Some(bytes)),
                 None if self.length.is_none() && self.open.is_some() => {
+                    self.completed();
                     self.park();
                     return Ok(None);
                 }
                 None => {}
             }
         }
+    }
+
+    /// The read has all that it asked for, or as much of it as a deadline is for.
+    fn completed(&self) {
+        self.backend.moved();
+        self.stats.outage.ended();
+    }
+
+    /// The outage, if the backend completes nothing for anyone, or nothing for this batch.
+    fn outage(&self) -> Option<Outage> {
+        let breaker = &self.backend.breaker;
+        Outage::older(breaker.outage(), self.stats.outage.now(breaker.memory()))
     }
 
     /// Whether bytes can be had without a new attempt.
@@ -303,14 +325,18 @@ impl Read {
     fn received(&mut self, bytes: &Bytes) -> Result<(), Failure> {
         let count = bytes.len() as u64;
         self.stats.bytes.fetch_add(count, Ordering::Relaxed);
-        self.backend.moved();
         if self.length.is_some_and(|length| self.done + count > length) {
             return Err(Failure::Lying);
         }
         self.done += count;
         // Bytes that are read again after a new beginning buy no time.
-        if self.done / DEADLINE_STEP_BYTES > self.furthest / DEADLINE_STEP_BYTES {
+        let step = self.done / DEADLINE_STEP_BYTES > self.furthest / DEADLINE_STEP_BYTES;
+        if step {
             self.clock.restart(self.config.deadline);
+        }
+        // Whoever waits behind this read is promised no more than it is: a drip is no sign of life.
+        if step || self.length == Some(self.done) {
+            self.completed();
         }
         self.furthest = self.furthest.max(self.done);
         (self.failures, self.cause) = (0, None);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::ReadAsk;
 use super::s3::asks_for_pace;
@@ -37,19 +37,26 @@ pub fn judge(ask: &ReadAsk, status: StatusCode, headers: &HeaderMap, code: Optio
         206 => partial(ask, headers),
         304 if ask.if_none_match.is_some() => Verdict::NotModified,
         304 => Verdict::Lying("304 to a read without If-None-Match"),
-        400..=599 => refusal(status, code),
+        400..=599 => refusal(&Method::GET, status, code),
         _ => Verdict::Lying("a status that no GetObject has"),
     }
 }
 
-/// What an error says, to a read or to any other request: [`Verdict::Pacing`], [`Verdict::Failing`] or [`Verdict::Refused`].
-pub fn refusal(status: StatusCode, code: Option<&str>) -> Verdict {
+/// What an error says, to a read or to any other request: [`Verdict::Pacing`], [`Verdict::Failing`] or [`Verdict::Refused`]. The
+/// answer to a HEAD has no body that could bring a code, so its 503 is taken for the plea that S3 means by it.
+pub fn refusal(method: &Method, status: StatusCode, code: Option<&str>) -> Verdict {
     match status.as_u16() {
         429 => Verdict::Pacing,
+        503 if method == Method::HEAD => Verdict::Pacing,
         503 if code.is_some_and(asks_for_pace) => Verdict::Pacing,
         500 | 502 | 503 | 504 => Verdict::Failing,
         _ => Verdict::Refused,
     }
+}
+
+/// Whether bytes behind this status show that the backend works: not those in which it says that it does not, or asks for pace.
+pub fn is_well(status: StatusCode) -> bool {
+    refusal(&Method::GET, status, None) == Verdict::Refused
 }
 
 fn length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
@@ -165,6 +172,10 @@ mod tests {
         assert_eq!(judged(500, None), Verdict::Failing);
         assert_eq!(judged(501, None), Verdict::Refused);
         assert_eq!(judged(404, None), Verdict::Refused);
+        let to_head = |status: u16| refusal(&Method::HEAD, StatusCode::from_u16(status).expect("valid"), None);
+        assert_eq!((to_head(503), to_head(500)), (Verdict::Pacing, Verdict::Failing), "a HEAD's answer has no code");
+        let well = |status: u16| is_well(StatusCode::from_u16(status).expect("valid"));
+        assert!([200, 206, 404, 403, 501].into_iter().all(well) && ![429, 500, 502, 503, 504].into_iter().any(well));
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl FailedEntry {
             }
             Failure::NoCredentials => Self::ours(Kind::ServiceUnavailable, "The gateway has no credentials for the store."),
             Failure::Unavailable => Self::ours(Kind::ServiceUnavailable, "The store cannot be reached, or fails all requests."),
+            Failure::Paced => Self::ours(Kind::SlowDown, "The store asks for fewer requests."),
             Failure::DeadlinePassed => Self::ours(Kind::GatewayTimeout, "The store did not answer in time."),
             // A read that lost its object is begun anew by whoever still can; who cannot has no right answer to give.
             Failure::Lying | Failure::Unpinned => Self::ours(Kind::BadGateway, "The store's answer was not what was asked for."),

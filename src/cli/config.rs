@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::config::{Flag, Origin, Problem, Settings, Sources, load, schema};
+use crate::config::{Flag, Origin, Problem, Settings, Sources, TABLES_BYTES_MAX, load, schema};
 
 /// Exit code of wrong usage and wrong settings.
 const EXIT_SETTINGS: u8 = 2;
@@ -63,8 +63,8 @@ pub struct Answer {
 pub struct World<'a> {
     /// The whole environment of the process.
     pub env: Vec<(String, String)>,
-    /// Reads a file as text.
-    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+    /// Reads a file of at most so many bytes as text.
+    pub read_file: &'a dyn Fn(&Path, u64) -> io::Result<String>,
     /// Says what is wrong with a policy document.
     pub check_policy: &'a dyn Fn(&str) -> Result<(), String>,
 }
@@ -91,7 +91,7 @@ pub fn run(command: &ConfigCommand, world: &World<'_>, out: &mut dyn Write) -> i
 pub fn settings(file: Option<&Path>, flags: Vec<Flag>, world: &World<'_>) -> Result<Settings, Vec<Problem>> {
     let file = match file {
         None => None,
-        Some(path) => match (world.read_file)(path) {
+        Some(path) => match (world.read_file)(path, TABLES_BYTES_MAX) {
             Ok(text) => Some((path, text)),
             Err(error) => {
                 let origin = Origin::Flag { flag: "--config".into() };
@@ -162,7 +162,7 @@ policy_json = '{"Statement": []}'
     }
 
     fn run_on(text: &str, args: &[&str]) -> (String, u8) {
-        let read_file = |path: &Path| {
+        let read_file = |path: &Path, _: u64| {
             if path == Path::new("gate.toml") { Ok(text.to_owned()) } else { Err(io::ErrorKind::NotFound.into()) }
         };
         let world = World { env: Vec::new(), read_file: &read_file, check_policy: &|_| Ok(()) };

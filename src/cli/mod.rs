@@ -5,13 +5,13 @@ mod aws;
 mod bench;
 pub mod config;
 mod demo;
+mod files;
 mod get;
 mod list;
 mod reload;
 mod serve;
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use clap::{Parser, Subcommand};
 
@@ -61,8 +61,7 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, env: Vec<(St
             return if error.use_stderr() { EXIT_USAGE } else { EXIT_OK };
         }
     };
-    let read_file = |path: &Path| std::fs::read_to_string(path);
-    let world = World { env, read_file: &read_file, check_policy: &check_policy };
+    let world = World { env, read_file: &files::read_text, check_policy: &check_policy };
     let done = match &arguments.command {
         Command::Demo(args) => demo::run(args, out),
         Command::Serve(args) => serve::run(args, &world, out),

@@ -17,7 +17,7 @@ use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
 use crate::app;
 use crate::backend::embedded::NOTICE;
 use crate::config::{BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
-use crate::telemetry::start_logging;
+use crate::telemetry::{LogLevel, start_logging};
 
 /// Where AWS tools find the region, the first one that is set.
 const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
@@ -37,8 +37,9 @@ const REGION_VARIABLES: &[&str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
                   ..._file of a secret, certificate and key), once it was there twice in a row (server.reload_interval, 2s; \
                   FILE itself is read again on SIGHUP only). Identities with their policies, the certificate, log.level and \
                   log.access change without a dropped request; what else has changed is named in the log and needs a restart. A bad \
-                  version is refused as a whole: the log, /readyz and batchgate_config_reload_successful say so, and what was in \
-                  force stays.",
+                  version is refused as a whole: the log, /readyz and batchgate_config_reload_successful say so, until a good one is \
+                  there (of FILE: until SIGHUP finds one), and what was in force stays. FILE and identities_file may have 16 MiB, \
+                  PEM files 1 MiB, policies 256 KiB, files of secrets 64 KiB.",
     after_help = "Examples:\n  \
                   # A store in memory on 127.0.0.1:9000; prints a key pair\n  batchgate serve\n\n  \
                   # In front of a store; its credentials as every AWS tool finds them; prints a key pair\n  \
@@ -114,8 +115,8 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
         tracing::warn!("the settings name no identity, so every request will be refused");
     }
     let first = source.made_identity().cloned();
-    let watch = Watch::new(source, seen, settings.server.reload_interval, log);
-    let served = runtime.block_on(serve(&settings, first.as_ref(), (watch, hangup), out));
+    let watch = Watch::new(source, seen, settings.server.reload_interval);
+    let served = runtime.block_on(serve(&settings, first.as_ref(), (watch, log, hangup), out));
     // Connections that were broken off may leave tasks behind; they end with the process.
     runtime.shutdown_background();
     served
@@ -124,7 +125,7 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
 async fn serve(
     settings: &Settings,
     first: Option<&IdentityConfig>,
-    (watch, hangup): (Watch, Signal),
+    (watch, log, hangup): (Watch, LogLevel, Signal),
     out: &mut dyn Write,
 ) -> io::Result<u8> {
     let shown = show(Ok(settings.clone()), false).text;
@@ -155,7 +156,7 @@ async fn serve(
     writeln!(out, "listening admin http://{}", running.admin)?;
     out.flush()?;
     // To the end of the process: while it drains, an identity can still be taken away.
-    tokio::spawn(watch.run(Arc::clone(&running.reloader), hangup));
+    tokio::spawn(watch.run(Arc::clone(&running.reloader), log, hangup));
     signals.told().await;
     tracing::info!("draining");
     running.finish(signals.told()).await;

@@ -93,7 +93,8 @@ impl Endpoint {
     pub fn new(config: EndpointConfig, now: WallClock) -> Result<Self, String> {
         let (scheme, authority) = origin(&config.url)?;
         let https = scheme.as_str() == "https";
-        let clients = connect::clients(config.connect_timeout, config.idle_connections_max, https, config.ca_file.as_deref());
+        let (connecting, silence) = (config.connect_timeout, config.idle_timeout);
+        let clients = connect::clients(connecting, silence, config.idle_connections_max, https, config.ca_file.as_deref());
         let store = S3Store {
             clients: clients.map_err(|e| chain(e.as_ref()))?,
             scheme,

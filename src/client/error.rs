@@ -91,7 +91,7 @@ impl From<BackendError> for ClientError {
             BackendErrorKind::Unreachable => Self::Unreachable(what),
             BackendErrorKind::NoCredentials => Self::NoCredentials(what),
             BackendErrorKind::NoAnswer | BackendErrorKind::RequestBody => Self::Broken(what),
-            BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge => Self::Wrong(what),
+            BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge | BackendErrorKind::Unframed => Self::Wrong(what),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::files::{DOCUMENT_BYTES_MAX, TABLES_BYTES_MAX};
 use super::problem::Problem;
 use super::reader::{Reader, Section};
 use super::tree::{Node, Sources, merge, parse_file};
@@ -59,7 +60,7 @@ fn read(r: &mut Reader<'_>, root: Node) -> (Settings, usize) {
     let routes = r.list(&mut top, "routes");
     let mut identities = r.list(&mut top, "identities");
     let inline = identities.len();
-    let identities_file = r.file(&mut top, "identities_file");
+    let identities_file = r.file(&mut top, "identities_file", TABLES_BYTES_MAX);
     if let Some((path, text)) = &identities_file {
         identities.extend(more_identities(r, path, text, inline));
     }
@@ -167,9 +168,9 @@ fn credentials(r: &mut Reader<'_>, path: &str, node: Node) -> CredentialsConfig 
             }
             CredentialsConfig::Chain
         }
-        Some(other) => {
+        Some(_) => {
             let origin = r.origins[&s.path_of("source")].clone();
-            r.problem(&origin, s.path_of("source"), format!("{other:?} is not \"chain\" or \"static\""));
+            r.problem(&origin, s.path_of("source"), "must be \"chain\" or \"static\"");
             return CredentialsConfig::Chain;
         }
     };
@@ -204,15 +205,14 @@ fn policy(r: &mut Reader<'_>, s: &mut Section) -> PolicySource {
     let named = word.map(|word| match word.as_str() {
         "read-only" => PolicySource::ReadOnly,
         "full-access" => PolicySource::FullAccess,
-        other => {
+        _ => {
             let origin = r.origins[&s.path_of("policy")].clone();
-            let message =
-                format!("{other:?} is not \"read-only\" or \"full-access\"; a document goes into policy_file or policy_json");
+            let message = "must be \"read-only\" or \"full-access\"; a document goes into policy_file or policy_json";
             r.problem(&origin, s.path_of("policy"), message);
             PolicySource::None
         }
     });
-    let from_file = r.file_text(s, "policy_file").map(|text| ("policy_file", text));
+    let from_file = r.file_text(s, "policy_file", DOCUMENT_BYTES_MAX).map(|text| ("policy_file", text));
     let in_place = r.get(s, "policy_json").map(|text| ("policy_json", text));
     let document = from_file.or(in_place).map(|(key, text)| {
         if let Err(message) = (r.sources.check_policy)(&text) {

@@ -4,9 +4,10 @@
 //! returned needs no further check, save that `serve` with a file wants a backend.
 //!
 //! In reading order: the data (here and in `parties`), `value` (durations, sizes, secrets), `problem`, `tree` (text to one
-//! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `load` (which keys there are), `validate` (rules over
+//! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `files` (what they name), `load` (which keys there are), `validate` (rules over
 //! several keys), `schema` (the same for editors).
 
+mod files;
 mod load;
 mod parties;
 mod problem;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use files::{DOCUMENT_BYTES_MAX, SECRET_BYTES_MAX, TABLES_BYTES_MAX};
 pub use load::load;
 pub use parties::{Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, PolicySource, RouteConfig};
 pub use problem::{Origin, Problem, nearest};

@@ -36,7 +36,8 @@ pub struct BackendConfig {
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub connect_timeout: Duration,
-    /// How long a batch's read may yield no byte before it is tried again. Default `"5s"`.
+    /// How long a batch's read may yield no byte before it is tried again. A plain request that has no head by then waits on, but
+    /// lets others ask. Default `"5s"`.
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub attempt_timeout: Duration,

@@ -3,14 +3,11 @@
 //! and what is left over is not. Invariant: reading goes on after a mistake, with the default in its place.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
 
 use toml::Value;
 
 use super::problem::{Origin, Problem, nearest};
 use super::tree::{Kind, Node, Sources, join};
-use super::value::Secret;
 
 /// Collects what is wrong, and where each key came from.
 pub(super) struct Reader<'a> {
@@ -22,14 +19,11 @@ pub(super) struct Reader<'a> {
     pub origins: BTreeMap<String, Origin>,
 }
 
-/// A path, and the text of its file or what the key's origin is and why there is none.
-type Opened = (PathBuf, Result<String, (Origin, io::Error)>);
-
 /// A table whose keys are being read.
 pub(super) struct Section {
-    path: String,
+    pub path: String,
     pub origin: Origin,
-    left: BTreeMap<String, Node>,
+    pub left: BTreeMap<String, Node>,
     asked: Vec<String>,
 }
 
@@ -126,88 +120,6 @@ impl Reader<'_> {
         self.get(section, key).unwrap_or_default()
     }
 
-    /// The path at `key`, whose file must be readable. A path in a file is relative to that file's folder.
-    pub fn file_path(&mut self, section: &mut Section, key: &str) -> Option<PathBuf> {
-        let (path, read) = self.open(section, key)?;
-        match read {
-            // A PEM file may have any bytes around its blocks.
-            Err((origin, error)) if error.kind() != io::ErrorKind::InvalidData => {
-                self.problem(&origin, section.path_of(key), cannot_read(&path, &error));
-                None
-            }
-            _ => Some(path),
-        }
-    }
-
-    /// The text of the file that `key` names.
-    pub fn file_text(&mut self, section: &mut Section, key: &str) -> Option<String> {
-        self.file(section, key).map(|(_, text)| text)
-    }
-
-    /// The path of the file that `key` names, and its text.
-    pub fn file(&mut self, section: &mut Section, key: &str) -> Option<(PathBuf, String)> {
-        let (path, read) = self.open(section, key)?;
-        match read {
-            Ok(text) => Some((path, text)),
-            Err((origin, error)) => {
-                self.problem(&origin, section.path_of(key), cannot_read(&path, &error));
-                None
-            }
-        }
-    }
-
-    fn open(&mut self, section: &mut Section, key: &str) -> Option<Opened> {
-        let name: String = self.get(section, key)?;
-        let origin = self.origins[&section.path_of(key)].clone();
-        let path = match (&origin, &self.sources.file) {
-            // Its name as a path, since the origin has it as text for people.
-            (Origin::File { file, .. }, Some((settings, _))) if settings.display().to_string() == *file => beside(settings, &name),
-            (Origin::File { file, .. }, _) => beside(Path::new(file), &name),
-            _ => PathBuf::from(name),
-        };
-        let read = (self.sources.read_file)(&path).map_err(|error| (origin, error));
-        Some((path, read))
-    }
-
-    /// A text that may stand in the settings, in a file (`…_file`) or in a variable (`…_env`), and must not be empty.
-    pub fn secret(&mut self, section: &mut Section, key: &str) -> Option<String> {
-        let ways = [key.to_owned(), format!("{key}_file"), format!("{key}_env")];
-        self.at_most_one(section, &ways);
-        let given = ways.iter().find(|way| section.has(way)).unwrap_or(&ways[0]).clone();
-        let origin = section.left.get(&given).map(|node| node.origin.clone());
-        let before = self.problems.len();
-        let plain = self.get(section, &ways[0]);
-        let from_file = self.file_text(section, &ways[1]).map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
-        let variable: Option<String> = self.get(section, &ways[2]);
-        let from_env = variable.and_then(|name| {
-            let found = self.sources.env.iter().find(|(known, _)| *known == name);
-            found.map(|(_, text)| text.clone()).or_else(|| {
-                let origin = self.origins[&section.path_of(&ways[2])].clone();
-                self.problem(&origin, section.path_of(&ways[2]), format!("the environment has no variable {name:?}"));
-                None
-            })
-        });
-        let text: Option<String> = plain.or(from_file).or(from_env);
-        if text.as_deref() == Some("") && self.problems.len() == before {
-            self.problem(&origin.unwrap_or(Origin::Default), section.path_of(&given), "is empty");
-        }
-        text
-    }
-
-    /// As [`Reader::secret`], for one that has no default.
-    pub fn required_secret(&mut self, section: &mut Section, key: &str) -> String {
-        if !["", "_file", "_env"].iter().any(|way| section.has(&format!("{key}{way}"))) {
-            let message = format!("is required; {key}_file or {key}_env may stand in its place");
-            self.problem(&section.origin.clone(), section.path_of(key), message);
-        }
-        self.secret(section, key).unwrap_or_default()
-    }
-
-    /// A secret that may be absent.
-    pub fn optional_secret(&mut self, section: &mut Section, key: &str) -> Option<Secret> {
-        self.secret(section, key).map(Secret::new)
-    }
-
     /// Of several ways to say one thing only one may be used.
     pub fn at_most_one(&mut self, section: &Section, ways: &[String]) {
         let given: Vec<&String> = ways.iter().filter(|way| section.has(way)).collect();
@@ -218,14 +130,6 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-fn beside(file: &Path, name: &str) -> PathBuf {
-    file.parent().unwrap_or(Path::new("")).join(name)
-}
-
-fn cannot_read(path: &Path, error: &io::Error) -> String {
-    format!("{} cannot be read: {error}", path.display())
 }
 
 /// What a value is, for a problem; never its text.

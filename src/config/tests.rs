@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod secrets;
+
 const REFERENCE: &str = include_str!("../../config/reference.toml");
 const MINIMAL: &str = include_str!("../../config/minimal.toml");
 
@@ -20,8 +22,8 @@ const BROKEN_IDENTITIES: &str = "[[identities]]\nname = \"a\"\naccess_key = \"OT
                                  polcy = \"read-only\"\n[server]\nregion = \"x\"\n";
 
 /// The files that settings in these tests may name.
-fn read_file(path: &Path) -> io::Result<String> {
-    match path.to_str() {
+fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let found = match path.to_str() {
         Some("etc/secret" | "secret") => Ok("from-file\n".into()),
         Some("etc/empty") => Ok("\n".into()),
         Some("etc/policy.json") => Ok("{}".into()),
@@ -34,8 +36,14 @@ fn read_file(path: &Path) -> io::Result<String> {
         Some("etc/sub/heading.toml") => Ok("[[identities]\nname = \"a\"\n".into()),
         Some("etc/sub/nobody.toml") => Ok("identities = []\n".into()),
         Some("etc/latin1.pem") => Err(io::ErrorKind::InvalidData.into()),
-        _ => Err(io::ErrorKind::NotFound.into()),
-    }
+        Some("etc/16MiB1") => Ok(" ".repeat((16 << 20) + 1)),
+        Some("etc/16MiB") => Ok(" ".repeat(16 << 20)),
+        Some("etc/1MiB") => Ok(" ".repeat(1 << 20)),
+        Some("etc/64KiB") => Ok("x".repeat(64 << 10)),
+        Some("etc/two-lines") => Ok("id\nkey\n".into()),
+        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+    };
+    found.and_then(|text: String| if text.len() as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) })
 }
 
 fn check_policy(text: &str) -> Result<(), String> {
@@ -95,6 +103,24 @@ fn a_broken_heading_makes_its_keys_no_mistakes() {
     let env = [("BATCHGATE__IDENTITIES__0__SECRET_KEY", "completes what cannot be seen")];
     assert_eq!(places(load_all("[server\nregion = \"x\"\n", &env, Vec::new())), ["1 "]);
     assert_eq!(places(load_text("[server\nregion = \"x\"\n")), ["1 "]);
+}
+
+#[test]
+fn a_file_that_is_no_toml_at_all_is_refused_briefly() {
+    let result = load_text(&"this is prose\n".repeat(2000));
+    let named: Vec<String> = (1..=100).chain([1]).map(|line| format!("{line} ")).collect();
+    assert_eq!(places(result.clone()), named);
+    assert!(messages(result).contains("etc/gate.toml:1: 2000 lines are no TOML, and only the first of them are named\n"));
+}
+
+#[test]
+fn a_problem_far_down_a_large_file_has_its_line() {
+    // A look for each line from the start would take minutes.
+    let table = |i: usize| format!("[[identities]]\nname = \"i{i}\"\naccess_key = \"K{i}\"\nsecret_key = \"s\"\n");
+    let text: String = (0..2_000).map(table).collect();
+    assert_eq!(load_text(&text).unwrap().identities.len(), 2_000);
+    assert_eq!(places(load_text(&format!("{text}nmae = 1\n"))), ["8001 identities[1999].nmae"]);
+    assert_eq!(places(load_text(&format!("{text}\r\n [[x\n"))), ["8002 x[0]"]);
 }
 
 #[test]
@@ -159,7 +185,13 @@ fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
     let result = load_text("[batch]\nentries_in_flight_max = 9999\n");
     assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
     assert!(messages(result).contains("batch.entries_max (10000) is more than batch.entries_in_flight_max (9999)"));
-    assert_eq!(places(load_text("[batch]\nentries_max = 600000\n")), ["2 batch.entries_max"]);
+    assert_eq!(
+        places(load_text("[server]\nmemory_bytes_max = \"2GiB\"\n[batch]\nentries_max = 600000\n")),
+        ["4 batch.entries_max"]
+    );
+    let result = load_text("[batch]\nentries_max = 300000\n");
+    assert_eq!(places(result.clone()), ["2 batch.entries_max"]);
+    assert!(messages(result).contains("576 bytes for each of batch.entries_max (300000)"), "what is read of them has no place");
 }
 
 #[test]
@@ -316,8 +348,8 @@ fn mistakes_in_an_identities_file_have_its_name_and_lines() {
     let inline = "[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\n";
     let with = |file: &str, inline: &str| messages(load_text(&format!("identities_file = {file:?}\n{inline}")));
     let expected = "etc/sub/broken.toml:2: identities[0].name: the name \"a\" is taken by identities[0].name (etc/gate.toml:3)\n\
-                    etc/sub/broken.toml:7: identities[1].access_key: the access key \"K\" is taken by identities[0].access_key (etc/gate.toml:4)\n\
-                    etc/sub/broken.toml:8: identities[1].secret_key_file: etc/sub/none cannot be read: entity not found\n\
+                    etc/sub/broken.toml:7: identities[1].access_key: the access key is taken by identities[0].access_key (etc/gate.toml:4)\n\
+                    etc/sub/broken.toml:8: identities[1].secret_key_file: cannot be read: entity not found; a relative path starts at etc/sub\n\
                     etc/sub/broken.toml:10: identities[2].name: the name \"b\" is taken by identities[1].name\n\
                     etc/sub/broken.toml:13: identities[2].polcy: unknown key; the nearest known key is \"policy\"\n\
                     etc/sub/broken.toml:14: server: unknown key; the nearest known key is \"identities\"\n";

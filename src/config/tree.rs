@@ -10,6 +10,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Origin, Problem};
+use super::value::Secret;
 
 /// What every environment variable that is a setting begins with. A Service called `batchgate` makes Kubernetes inject
 /// `BATCHGATE_SERVICE_HOST` and the like; the second underscore keeps them apart.
@@ -23,8 +24,8 @@ pub struct Sources<'a> {
     pub env: Vec<(String, String)>,
     /// What the command line says; the later one wins.
     pub flags: Vec<Flag>,
-    /// Reads a file that a `…_file` key names. The path is relative to the working directory.
-    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+    /// Reads a file that a `…_file` key names, of at most so many bytes. The path is relative to the working directory.
+    pub read_file: &'a dyn Fn(&Path, u64) -> io::Result<String>,
     /// Says what is wrong with a policy document, which is not for this room to know.
     pub check_policy: &'a dyn Fn(&str) -> Result<(), String>,
 }
@@ -158,10 +159,14 @@ fn from_flag(value: &Value, origin: &Origin) -> Node {
     Node { origin: origin.clone(), kind }
 }
 
+/// Most lines of a file whose syntax errors are named. With more it is no TOML at all, and nothing is read of it.
+const BROKEN_MAX: usize = 100;
+
 /// The tree of one file; its syntax errors go to `problems`, and there is none where a heading is broken.
 pub(super) fn parse_file(name: &Path, text: &str, problems: &mut Vec<Problem>) -> Option<Node> {
     let file = name.display().to_string();
-    let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
+    let ends: Vec<usize> = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at).collect();
+    let line_of = |offset: usize| 1 + ends.partition_point(|end| *end < offset);
     let origin_of = |offset: usize| Origin::File { file: file.clone(), line: line_of(offset) };
     let (document, errors) = DeTable::parse_recoverable(text);
     let table = DeValue::Table(document.into_inner());
@@ -170,14 +175,23 @@ pub(super) fn parse_file(name: &Path, text: &str, problems: &mut Vec<Problem>) -
     for error in &errors {
         let line = line_of(error.span().map_or(0, |span| span.start));
         // The first error of a line is the mistake; those after it are its echoes.
-        if broken.insert(line) {
-            let origin = Origin::File { file: file.clone(), line };
-            let key = key_at(&root, "", &origin).unwrap_or_default();
-            problems.push(Problem::new(origin, key, error.message()));
+        if !broken.insert(line) || broken.len() > BROKEN_MAX {
+            continue;
         }
+        let origin = Origin::File { file: file.clone(), line };
+        let key = key_at(&root, "", &origin).unwrap_or_default();
+        problems.push(Problem::new(origin, key, error.message()));
     }
-    let heading = |line: usize| text.lines().nth(line - 1).is_some_and(|l| l.trim_start().starts_with('['));
-    (!broken.iter().any(|line| heading(*line))).then_some(root)
+    if broken.len() > BROKEN_MAX {
+        let message = format!("{} lines are no TOML, and only the first of them are named", broken.len());
+        problems.push(Problem::new(Origin::File { file, line: 1 }, "", message));
+        return None;
+    }
+    let heading = |line: usize| {
+        let start = line.checked_sub(2).and_then(|before| ends.get(before)).map_or(0, |end| end + 1);
+        text[start..].trim_start_matches([' ', '\t', '\r']).starts_with('[')
+    };
+    (!broken.into_iter().any(heading)).then_some(root)
 }
 
 /// The dotted key of the innermost value that begins at `origin`.
@@ -190,9 +204,18 @@ fn key_at(node: &Node, path: &str, origin: &Origin) -> Option<String> {
     inner.or_else(|| (node.origin == *origin && !path.is_empty()).then(|| path.to_owned()))
 }
 
-/// `path.key`.
+/// `path.key`. What is no word may be a secret that stands where a key should.
 pub(super) fn join(path: &str, key: &str) -> String {
+    let key = if is_word(key) { key } else { Secret::HIDDEN };
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Longest key that is shown; the longest that means something has 21 letters.
+const WORD_MAX: usize = 24;
+
+/// Whether a key is one that people write, misspelt or not. Secrets are longer, or have digits.
+fn is_word(key: &str) -> bool {
+    key.len() <= WORD_MAX && key.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'))
 }
 
 fn from_toml(value: &DeValue<'_>, origin_of: &dyn Fn(usize) -> Origin, origin: Origin) -> Node {

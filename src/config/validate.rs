@@ -94,15 +94,16 @@ impl Rules<'_> {
         self.check(plain, &[key], || format!("{region:?} is no region; write one such as \"us-east-1\""));
     }
 
-    /// `names` are unique; each comes with its key.
-    fn unique(&mut self, what: &str, names: impl Iterator<Item = (String, String)>) {
+    /// `names` are unique; each comes with its key. What `is_shown` says no to is not repeated: it may be a secret, by a slip.
+    fn unique(&mut self, what: &str, is_shown: bool, names: impl Iterator<Item = (String, String)>) {
         let mut seen: BTreeMap<String, String> = BTreeMap::new();
         for (key, name) in names {
             match seen.get(&name) {
                 // An empty name was said to be missing already.
                 Some(first) if !name.is_empty() => {
                     let first = self.facts.seen_from(first, &key);
-                    self.check(false, &[&key], || format!("{what} {name:?} is taken by {first}"));
+                    let shown = if is_shown { format!(" {name:?}") } else { String::new() };
+                    self.check(false, &[&key], || format!("{what}{shown} is taken by {first}"));
                 }
                 _ => drop(seen.insert(name, key)),
             }
@@ -118,7 +119,7 @@ pub(super) fn validate(settings: &Settings, facts: &Facts<'_>) -> Vec<Problem> {
     for (i, backend) in settings.backends.iter().enumerate() {
         backend_rules(&mut rules, &format!("backends[{i}]"), backend);
     }
-    rules.unique("the name", keyed("backends", "name", settings.backends.iter().map(|b| b.name.clone())));
+    rules.unique("the name", true, keyed("backends", "name", settings.backends.iter().map(|b| b.name.clone())));
     routes(&mut rules, settings);
     for (i, identity) in settings.identities.iter().enumerate() {
         let at = format!("identities[{i}]");
@@ -129,8 +130,12 @@ pub(super) fn validate(settings: &Settings, facts: &Facts<'_>) -> Vec<Problem> {
         );
         access_key(&mut rules, &at, &identity.access_key);
     }
-    rules.unique("the name", keyed("identities", "name", settings.identities.iter().map(|i| i.name.clone())));
-    rules.unique("the access key", keyed("identities", "access_key", settings.identities.iter().map(|i| i.access_key.clone())));
+    rules.unique("the name", true, keyed("identities", "name", settings.identities.iter().map(|i| i.name.clone())));
+    rules.unique(
+        "the access key",
+        false,
+        keyed("identities", "access_key", settings.identities.iter().map(|i| i.access_key.clone())),
+    );
     rules.problems
 }
 
@@ -151,7 +156,11 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
             format!("{domain:?} is no host name; write one without scheme and port, such as \"s3.example.com\"")
         });
     }
-    rules.unique("the domain", s.domains.iter().enumerate().map(|(i, d)| (format!("server.domains[{i}]"), d.to_ascii_lowercase())));
+    rules.unique(
+        "the domain",
+        true,
+        s.domains.iter().enumerate().map(|(i, d)| (format!("server.domains[{i}]"), d.to_ascii_lowercase())),
+    );
     rules.wait("server.header_timeout", s.header_timeout);
     rules.wait("server.idle_timeout", s.idle_timeout);
     rules.wait("server.body_idle_timeout", s.body_idle_timeout);
@@ -231,7 +240,8 @@ fn batch(rules: &mut Rules<'_>, settings: &Settings) {
     let entries = ENTRY_PARSED_BYTES_MAX.saturating_mul(b.entries_max as u64);
     let needed = b.entry_bytes.saturating_add(b.body_bytes_max.saturating_mul(2)).saturating_add(entries);
     let quarter = settings.server.memory_bytes_max / 4;
-    rules.check(needed <= quarter, &["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes"], || {
+    let keys = ["batch.body_bytes_max", "server.memory_bytes_max", "batch.entry_bytes", "batch.entries_max"];
+    rules.check(needed <= quarter, &keys, || {
         format!(
             "batch.entry_bytes ({}), {ENTRY_PARSED_BYTES_MAX} bytes for each of batch.entries_max ({}) and twice batch.body_bytes_max \
              ({}) are more than a quarter of server.memory_bytes_max ({})",
@@ -344,5 +354,5 @@ fn routes(rules: &mut Rules<'_>, settings: &Settings) {
         }
     }
     let patterns = settings.routes.iter().map(|r| if r.bucket == "*" { String::new() } else { r.bucket.clone() });
-    rules.unique("the bucket", keyed("routes", "bucket", patterns));
+    rules.unique("the bucket", true, keyed("routes", "bucket", patterns));
 }

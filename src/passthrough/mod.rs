@@ -12,6 +12,7 @@ mod outcome;
 mod permitted;
 mod rewrite;
 mod send;
+mod sent;
 mod upload;
 
 use std::sync::Arc;
@@ -20,14 +21,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::breaker::Pass;
-use crate::backend::{Backend, Body, BoxError, full_body, s3};
+use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
 use crate::budget::Pool;
 use crate::config::TailConfig;
 use crate::error::{Error, Kind, Result};
@@ -203,24 +206,32 @@ impl Passthrough {
 }
 
 /// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
-/// gateway's, of which a client need not know more. One that asks for pace is heeded.
-async fn read_refusal(response: Response<Body>, backend: &Backend, pass: Pass) -> Result<Response<Body>> {
+/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time; what is
+/// not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
+async fn read_refusal(response: Response<Body>, method: &Method, backend: &Backend, pass: Option<Pass>) -> Result<Response<Body>> {
+    let until = Instant::now() + backend.attempt_timeout;
     let (head, mut body) = response.into_parts();
+    let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
     let mut seen = BytesMut::new();
     let mut ended = false;
     while !ended && seen.len() < ERROR_BYTES_MAX {
-        match body.frame().await {
-            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            Some(Err(error)) => {
-                // The status alone is an answer.
-                backend.judge(pass, head.status, None);
-                return Err(broken_error(error));
+        let broken = match timeout_at(until, body.frame()).await {
+            Ok(Some(Ok(frame))) => {
+                seen.extend_from_slice(&frame.into_data().unwrap_or_default());
+                continue;
             }
-            None => ended = true,
-        }
+            Ok(None) => {
+                ended = true;
+                continue;
+            }
+            Ok(Some(Err(error))) => error,
+            Err(late) => late.into(),
+        };
+        backend.judge(pass, &heard);
+        return Err(broken_error(broken));
     }
     let code = s3::error_code(&seen);
-    backend.judge(pass, head.status, code.as_deref());
+    backend.judge(pass, &Heard { code: code.as_deref(), ..heard });
     if let Some(code) = code.as_deref().filter(|code| s3::is_about_our_signature(code)) {
         tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
         return Err(Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"));

@@ -32,6 +32,7 @@ impl Unanswered {
                 return Self::known(Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error));
             }
             BackendErrorKind::Garbled => (Kind::BadGateway, "the store's answer is not HTTP"),
+            BackendErrorKind::Unframed => (Kind::BadGateway, "nothing says where the store's answer ends"),
             BackendErrorKind::HeadTooLarge => (Kind::BadGateway, "the head of the store's answer is too large"),
             BackendErrorKind::NoAnswer => (Kind::BadGateway, "the store broke off before it answered"),
         };
@@ -84,12 +85,13 @@ fn is_conditional(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    const KINDS: [BackendErrorKind; 6] = [
+    const KINDS: [BackendErrorKind; 7] = [
         BackendErrorKind::Unreachable,
         BackendErrorKind::NoCredentials,
         BackendErrorKind::NoAnswer,
         BackendErrorKind::Garbled,
         BackendErrorKind::HeadTooLarge,
+        BackendErrorKind::Unframed,
         BackendErrorKind::RequestBody,
     ];
 

@@ -1,6 +1,7 @@
 //! The body of a backend's answer on its way to the client. It carries the permit of its request and gives it back with the
 //! last byte, or while the client stalls; then it takes one again before it asks the backend for more. A backend that sends
-//! nothing for too long breaks it. Either is the backend's doing, and its breaker is told; what a client does is not.
+//! nothing for too long breaks it. Either is the backend's doing, and its breaker is told; what a client does is not. What moves
+//! is data, and of an answer that is no failure.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,23 +10,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::backend::breaker::Cause;
 use crate::backend::limited::{Lane, Permit};
-use crate::backend::{Backend, Body, BoxError};
+use crate::backend::{Backend, Body, BoxError, is_well};
 use crate::stall::{StallWatch, Watch};
 
 /// A client that has taken nothing for this long gives its request's permit back.
 const STALL: Duration = Duration::from_secs(1);
 
+/// What a request has of its backend's permits.
+pub enum Turn {
+    /// It needs none: an upload waits for its client.
+    Free,
+    /// It gave its permit back, since it had waited for long; it takes one again to go on.
+    GivenBack,
+    /// It has one.
+    Held(Permit),
+}
+
 /// See the module.
 pub struct Permitted {
     inner: Body,
     backend: Arc<Backend>,
-    /// Whether there was a permit to begin with: answers to uploads have none.
+    /// Whether it takes a permit: answers to uploads do not.
     counted: bool,
+    /// Whether its bytes show that the backend works.
+    moves: bool,
     /// The answer is a write's, and what is in it says whether it was done: broken, it leaves that open.
     unknown_if_broken: bool,
     permit: Arc<Mutex<Option<Permit>>>,
@@ -36,20 +50,26 @@ pub struct Permitted {
 }
 
 impl Permitted {
-    /// Wraps `inner`, which waits for `backend` under `permit`.
+    /// Wraps `inner`, the body of an answer with `status`, which waits for `backend` in its `turn`.
     pub fn new(
         inner: Body,
+        status: StatusCode,
         backend: Arc<Backend>,
-        permit: Option<Permit>,
+        turn: Turn,
         unknown_if_broken: bool,
         stalls: &Arc<StallWatch>,
     ) -> Self {
-        let counted = permit.is_some();
+        let moves = is_well(status);
+        let (counted, permit) = match turn {
+            Turn::Free => (false, None),
+            Turn::GivenBack => (true, None),
+            Turn::Held(permit) => (true, Some(permit)),
+        };
         let permit = Arc::new(Mutex::new(permit));
         let given_back = Arc::clone(&permit);
         let watch = stalls.watch(STALL, move || drop(lock(&given_back).take()));
         let timeout = Box::pin(sleep(backend.response_timeout));
-        Self { inner, backend, counted, unknown_if_broken, permit, acquiring: None, watch, timeout, waiting: false }
+        Self { inner, backend, counted, moves, unknown_if_broken, permit, acquiring: None, watch, timeout, waiting: false }
     }
 
     /// The backend broke the body.
@@ -95,7 +115,8 @@ impl http_body::Body for Permitted {
                 self.waiting = false;
                 self.watch.given();
                 let frame = frame.map(|frame| frame.map_err(|error| self.broken(error, Cause::NoAnswer)));
-                if !matches!(frame, Some(Err(_))) {
+                let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
+                if self.moves && data.is_some_and(|data| !data.is_empty()) {
                     self.backend.moved();
                 }
                 Poll::Ready(frame)

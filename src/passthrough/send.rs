@@ -1,31 +1,36 @@
 //! How a request goes to its backend: a GET or HEAD until it is answered, anything else once. In comes the request as the store
 //! is to get it, out goes the store's answer, whatever its status, or what the client is told for want of one. The backend's
-//! breaker is asked first, and told what came of it.
+//! breaker is asked first, and told what came of it. A request without a head for `attempt_timeout` goes on, but without its permit.
 //!
 //! Invariant: what may have an effect, or has a body, is given to the store at most once.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, Uri};
-use http_body_util::BodyExt;
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::outcome::Unanswered;
-use super::permitted::Permitted;
+use super::permitted::{Permitted, Turn};
+use super::sent::Sent;
 use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
-use crate::backend::breaker::{Cause, Open, Pass};
+use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit};
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, empty_body};
+use crate::backend::retry_budget::Retry;
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
 const RETRIES_MAX: u32 = 2;
 
-/// An answer, with the leave that its request had: what it says of the backend is not told yet. Or none, which is.
-type Answer = std::result::Result<(Response<Body>, Pass), BackendError>;
+/// How long a retry that the budget refuses waits before it asks once more: part of a new second is there then.
+const REFUSED_PAUSE: Duration = Duration::from_millis(200);
+
+/// An answer, with the leave that its request had, unless it came too late: what it says of the backend is not told yet. Or none,
+/// which is.
+type Answer = std::result::Result<(Response<Body>, Option<Pass>), BackendError>;
 
 impl Passthrough {
     /// Sends the request: what has no effect and no body as often as need be, anything else once. The permit waits inside the
@@ -38,8 +43,12 @@ impl Passthrough {
         body: Body,
         verdict: &Verdict,
     ) -> Result<Response<Body>> {
-        let safe = ask.head.method.is_safe() && http_body::Body::is_end_stream(&body);
-        let (answer, permit) = match safe {
+        let method = &ask.head.method;
+        let body = match method.is_safe() {
+            true => upload::settled(body).await.map_err(|error| refused(verdict, error))?,
+            false => body,
+        };
+        let (answer, turn) = match method.is_safe() && http_body::Body::is_end_stream(&body) {
             true => self.send_safe(ask, route, headers).await?,
             false => self.send_once(ask, route, headers, body, verdict).await?,
         };
@@ -49,35 +58,48 @@ impl Passthrough {
         let backend = &route.backend;
         let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
         let status = response.status();
-        let unknown_if_broken = !ask.head.method.is_safe() && status.is_success();
-        let response = response.map(|body| self.permitted(body, backend, permit, unknown_if_broken));
+        let unknown_if_broken = !method.is_safe() && status.is_success();
+        let is_whole = http_body::Body::is_end_stream(response.body());
+        let response = match is_whole {
+            true => response,
+            false => response.map(|body| {
+                let stalls = &self.stalls;
+                Body::new(Permitted::new(body, status, Arc::clone(backend), turn, unknown_if_broken, stalls))
+            }),
+        };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, backend, pass).await;
+            return read_refusal(response, method, backend, pass).await;
         }
-        backend.judge(pass, status, None);
+        backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
     }
 
     /// Leave to send the request for the first time.
-    fn admit(backend: &Backend) -> Result<Pass> {
-        let pass = backend.breaker.admit().map_err(not_asked)?;
+    fn admit(backend: &Backend, route: &Route) -> Result<Pass> {
+        let pass = backend.breaker.admit(Target::of(route.path.as_str())).map_err(not_asked)?;
         backend.retries.deposit();
         Ok(pass)
     }
 
-    /// Leave to send it again; a client waits for none.
-    fn admit_again(backend: &Backend) -> Option<Pass> {
-        let pass = backend.breaker.admit().ok()?;
-        (pass.is_probe() || backend.retries.withdraw()).then_some(pass)
+    /// Leave to send it again. Where the budget of retries refuses it, the client waits for `pause`, once.
+    async fn admit_again(backend: &Backend, route: &Route, pause: Duration) -> Option<Pass> {
+        for pause in [Duration::ZERO, pause] {
+            sleep(pause).await;
+            let pass = backend.breaker.admit(Target::of(route.path.as_str())).ok()?;
+            if pass.is_probe() || backend.retries.withdraw(Retry::Early) {
+                return Some(pass);
+            }
+        }
+        None
     }
 
     /// Sends a GET or HEAD until it is answered, elsewhere each further time, all in `response_timeout`. What is an answer is the
     /// store's to say: a status, whichever it is, goes to the client.
-    async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Option<Permit>)> {
+    async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Turn)> {
         let backend = &route.backend;
-        let pass = Self::admit(backend)?;
-        let mut permit = self.permit(backend).await?;
-        let mut pass = pass.renewed().map_err(not_asked)?;
+        let pass = Self::admit(backend, route)?;
+        let mut turn = Turn::Held(self.permit(backend).await?);
+        let mut pass = Some(pass.renewed().map_err(not_asked)?);
         let until = Instant::now() + backend.response_timeout;
         let mut failures = 0;
         loop {
@@ -85,27 +107,36 @@ impl Passthrough {
             if failures > 0 {
                 request.extensions_mut().insert(Elsewhere);
             }
-            let Ok(answer) = timeout_at(until, backend.store.forward(request)).await else {
-                pass.failed(Cause::TimedOut, failures > 0);
-                return Err(unanswered(Unanswered::late(ask.head), backend));
-            };
+            let mut attempt = backend.store.forward(request);
+            let patient_until = until.min(Instant::now() + backend.attempt_timeout);
+            let mut answer = timeout_at(patient_until, &mut attempt).await;
+            if answer.is_err() {
+                // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
+                turn = Turn::GivenBack;
+                pass.take().map(|pass| pass.failed(Cause::TimedOut, failures > 0)).unwrap_or_default();
+                answer = timeout_at(until, attempt).await;
+            }
+            let Ok(answer) = answer else { return Err(unanswered(Unanswered::late(ask.head), backend)) };
             let error = match answer {
-                Ok(response) => return Ok((Ok((response, pass)), Some(permit))),
+                Ok(response) => return Ok((Ok((response, pass)), turn)),
                 Err(error) => error,
             };
-            drop(permit);
-            pass.unanswered(error.kind, failures > 0);
+            // Not while it waits to be sent again.
+            turn = Turn::GivenBack;
+            pass.take().map(|pass| pass.unanswered(error.kind, failures > 0)).unwrap_or_default();
             if failures == RETRIES_MAX || !matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::NoAnswer) {
-                return Ok((Err(error), None));
+                return Ok((Err(error), turn));
             }
             sleep(self.pause(backend, failures)).await;
             failures += 1;
-            let Some(leave) = Self::admit_again(backend) else { return Ok((Err(error), None)) };
-            let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else { return Ok((Err(error), None)) };
-            let Ok(leave) = leave.renewed() else { return Ok((Err(error), None)) };
+            let Some(leave) = Self::admit_again(backend, route, self.backoff.1.min(REFUSED_PAUSE)).await else {
+                return Ok((Err(error), turn));
+            };
+            let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else { return Ok((Err(error), turn)) };
+            let Ok(leave) = leave.renewed() else { return Ok((Err(error), turn)) };
             tracing::debug!(backend = backend.name, %error, "sent again");
             backend.metrics.retries.inc();
-            (permit, pass) = (next, leave);
+            (turn, pass) = (Turn::Held(next), Some(leave));
         }
     }
 
@@ -114,7 +145,7 @@ impl Passthrough {
         base.saturating_mul(1 << failures).min(max).mul_f64(backend.random().random::<f64>())
     }
 
-    /// Sends a write, once.
+    /// Sends a write, or whatever has a body, once.
     async fn send_once(
         &self,
         ask: &Ask<'_>,
@@ -122,51 +153,40 @@ impl Passthrough {
         headers: HeaderMap,
         body: Body,
         verdict: &Verdict,
-    ) -> Result<(Answer, Option<Permit>)> {
+    ) -> Result<(Answer, Turn)> {
         let backend = &route.backend;
-        let pass = Self::admit(backend)?;
-        let moved = Moved::default();
-        let (permit, body) = if http_body::Body::is_end_stream(&body) {
-            let permit = self.permit(backend).await?;
-            moved.now();
-            (Some(permit), body)
+        let pass = Self::admit(backend, route)?;
+        let (mut turn, sent, body) = if http_body::Body::is_end_stream(&body) {
+            (Turn::Held(self.permit(backend).await?), Sent::whole(), body)
         } else {
             // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
             // may take its time only once it has the whole request.
-            let noting = moved.clone();
-            let noted = upload::begun(body).await.map_err(|error| refused(verdict, error))?.map_frame(move |frame| {
-                noting.now();
-                frame
-            });
-            (None, Body::new(noted))
+            let (sent, body) = Sent::watched(upload::begun(body).await.map_err(|error| refused(verdict, error))?);
+            (Turn::Free, sent, body)
         };
         let pass = pass.renewed().map_err(not_asked)?;
+        let patient_until = Instant::now() + backend.attempt_timeout;
         let mut attempt = backend.store.forward(request(ask, route, headers, body));
         loop {
-            let last = moved.last();
+            let last = sent.last();
             tokio::select! {
                 answer = &mut attempt => return Ok(match answer {
-                    Ok(response) => (Ok((response, pass)), permit),
+                    Ok(response) => (Ok((response, Some(pass))), turn),
                     Err(error) => {
                         pass.unanswered(error.kind, false);
-                        (Err(error), permit)
+                        (Err(error), turn)
                     }
                 }),
+                // A copy may well take so long, so the breaker need not know; but others must not wait for it.
+                () = sleep_until(patient_until), if matches!(turn, Turn::Held(_)) => turn = Turn::GivenBack,
                 () = sleep_until(last + backend.response_timeout) => {
-                    if moved.last() == last {
+                    if sent.last() == last {
                         pass.failed(Cause::TimedOut, false);
                         return Err(unanswered(Unanswered::late(ask.head), backend));
                     }
                 }
             }
         }
-    }
-
-    fn permitted(&self, body: Body, backend: &Arc<Backend>, permit: Option<Permit>, unknown_if_broken: bool) -> Body {
-        if http_body::Body::is_end_stream(&body) {
-            return body;
-        }
-        Body::new(Permitted::new(body, Arc::clone(backend), permit, unknown_if_broken, &self.stalls))
     }
 
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
@@ -202,24 +222,4 @@ fn unanswered(unanswered: Unanswered, backend: &Backend) -> Error {
 fn refused(verdict: &Verdict, error: BoxError) -> Error {
     let broken = || Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(error);
     verdict.failure().map_or_else(broken, Error::from)
-}
-
-/// When something of a request was last sent on.
-#[derive(Clone)]
-struct Moved(Arc<Mutex<Instant>>);
-
-impl Default for Moved {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Instant::now())))
-    }
-}
-
-impl Moved {
-    fn last(&self) -> Instant {
-        *self.0.lock().expect("reading a time does not panic")
-    }
-
-    fn now(&self) {
-        *self.0.lock().expect("setting a time does not panic") = Instant::now();
-    }
 }

@@ -73,6 +73,20 @@ pub async fn begun(mut body: Body) -> std::result::Result<Body, BoxError> {
     Ok(Body::new(Begun { first, rest: body }))
 }
 
+/// Waits for the first bytes; a body that ends without any is none, however it was framed.
+pub async fn settled(mut body: Body) -> std::result::Result<Body, BoxError> {
+    while !body.is_end_stream() {
+        match body.frame().await.transpose()? {
+            Some(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
+                return Ok(Body::new(Begun { first: Some(frame), rest: body }));
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(empty_body())
+}
+
 /// A body of which `first` has been read already.
 pub fn resumed(first: Option<Bytes>, rest: Body) -> Body {
     Body::new(Begun { first: first.map(Frame::data), rest })

@@ -53,7 +53,7 @@ pub struct Metrics {
     pub memory_max_bytes: IntGaugeVec,
     /// Attempts to load settings anew, by outcome (`success`, `failure`).
     pub config_reloads_total: IntCounterVec,
-    /// Whether the last attempt was a success; 1 from the start.
+    /// 0 while a version that was refused is still there, else 1.
     pub config_reload_successful: IntGauge,
     /// When settings were last loaded with success, the start included; Unix seconds.
     pub config_reload_success_seconds: IntGauge,
@@ -168,7 +168,10 @@ impl Metrics {
                 "attempts to load settings anew, by outcome",
                 &["outcome"],
             ),
-            config_reload_successful: gauge("batchgate_config_reload_successful", "1 if the last attempt was a success"),
+            config_reload_successful: gauge(
+                "batchgate_config_reload_successful",
+                "0 while settings that were refused are still there",
+            ),
             config_reload_success_seconds: gauge(
                 "batchgate_config_reload_success_timestamp_seconds",
                 "when settings were last loaded with success",
@@ -208,7 +211,11 @@ impl Metrics {
                 "times that a retry had to wait for the budget of retries",
                 &["backend"],
             ),
-            breaker_open: gauges("batchgate_backend_breaker_open", "1 while the breaker is open", &["backend"]),
+            breaker_open: gauges(
+                "batchgate_backend_breaker_open",
+                "1 while the breaker is open: until somebody asks and is answered",
+                &["backend"],
+            ),
             breaker_opened_total: counters("batchgate_backend_breaker_opened_total", "times that the breaker opened", &["backend"]),
             breaker_refused_total: counters(
                 "batchgate_backend_breaker_refused_total",

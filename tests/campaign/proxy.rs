@@ -22,7 +22,7 @@ use crate::plant::{Plant, Plants};
 use crate::wire::{Head, read_body, read_head};
 use crate::world::World;
 
-pub use calamity::Streets;
+pub use calamity::{ADDRESSES, NAME, Streets};
 
 /// Longest time that a stalled request is held. The gateway gives up long before.
 const STALL_MAX: Duration = Duration::from_secs(30);

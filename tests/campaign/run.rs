@@ -2,6 +2,7 @@
 //! which everything must be at rest, and at the end it is added up.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use crate::gateway::{
 use crate::ops::{GRACE, Phase, SLACK, Shared, Worker};
 use crate::plan::plan;
 use crate::plant::Plant;
-use crate::proxy::{Proxy, Streets};
+use crate::proxy::{ADDRESSES, NAME, Proxy, Streets};
 use crate::report::{Invariant, Report, print, say};
 use crate::watch::{Lateness, Sample, csv, curve, not_flat, quarters, sample};
 use crate::world::{BUCKET, CHANGING, STILL, World};
@@ -81,8 +82,9 @@ pub async fn run(args: &Args) -> Fallible<bool> {
     let settings = gateway_settings(&streets.endpoint(), pair);
     let gateway = Process::start(&folder, "gateway", &settings, way.map(|way| (hosts.as_path(), way)))?;
     let listed = world.at_store(&Ask::new(0, Method::GET, format!("/{BUCKET}?list-type=2&prefix=s%2F"))).await?.2;
-    let needles =
-        [origin.to_string(), format!(":{}", streets.port), pair.1.to_owned(), CLIENT.1.to_owned(), "store.campaign".to_owned()];
+    // Whole addresses: a port alone is found in a number of a summary, sooner or later.
+    let places = ADDRESSES.map(|address| SocketAddr::new(address, streets.port).to_string());
+    let needles = places.into_iter().chain([origin.to_string(), pair.1.to_owned(), CLIENT.1.to_owned(), NAME.to_owned()]);
     let shared = Arc::new(Shared {
         seed: args.seed,
         world,
@@ -92,7 +94,7 @@ pub async fn run(args: &Args) -> Fallible<bool> {
         gateway: gateway.s3,
         keys: Keys::new(CLIENT.0, CLIENT.1, REGION),
         lateness: Lateness::default(),
-        needles: needles.to_vec(),
+        needles: needles.collect(),
         listing: listed,
         asked: AtomicU64::new(0),
         resting: AtomicUsize::new(0),

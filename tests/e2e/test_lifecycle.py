@@ -310,6 +310,7 @@ def test_stalled_readers_stop_nobody(narrow: Gateway) -> None:
             if i % 8 == 7:
                 time.sleep(1.5)
         wait_for("the batches are admitted", lambda: narrow.metric("batchgate_batch_in_flight") >= 32, 20)
+        wait_for("no permit is held", lambda: narrow.metric("batchgate_backend_permits_in_use") == 0, 20)
         for _ in range(3):
             within(5, lambda: batch_get(narrow.s3, BUCKET, ["k"] * 100))
             within(5, lambda: call(narrow.s3, "GET", f"/{BUCKET}/large-2"))

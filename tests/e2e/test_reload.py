@@ -89,19 +89,24 @@ class Reloading:
     def hangup(self) -> None:
         self.gateway.process.child.send_signal(signal.SIGHUP)
 
+    def readyz_lines(self) -> list[str]:
+        """What /readyz says of reloads."""
+        return [line for line in self.gateway.admin_get("/readyz")[1].splitlines() if line.startswith("reload: ")]
+
     @contextmanager
-    def reloads(self, outcome: str = "success") -> Iterator[None]:
-        """What is done inside makes one reload with this outcome and none with the other."""
+    def reloads(self, outcome: str = "success", still_refused: bool = False) -> Iterator[None]:
+        """What is done inside makes one reload with this outcome and none with the other. A success is told of as one unless
+        what was refused before is there still."""
         other = {"success": "failure", "failure": "success"}[outcome]
         before, before_other = self.count(outcome), self.count(other)
         yield
         wait_for(f"a reload: {outcome}", lambda: self.count(outcome) > before, 10)
         time.sleep(INTERVAL_SECONDS * 3)
         assert (self.count(outcome), self.count(other)) == (before + 1, before_other), self.log()[-2000:]
-        successful = self.gateway.metric("batchgate_config_reload_successful")
-        assert successful == (1 if outcome == "success" else 0)
+        refused = outcome == "failure" or still_refused
+        assert self.gateway.metric("batchgate_config_reload_successful") == (0 if refused else 1)
         status, body = self.gateway.admin_get("/readyz")
-        assert status == 200 and ("reload" in body) == (outcome == "failure"), body
+        assert status == 200 and bool(self.readyz_lines()) == refused, body
 
     def log(self) -> str:
         return self.gateway.process.stderr()
@@ -349,6 +354,50 @@ class TestBadVersions:
             running.identities.write_text(tables(LATE))
         assert running.status(LATE) == 200
 
+    def test_one_that_is_too_large_is_not_read(self, running: Reloading) -> None:
+        text = running.identities.read_text()
+        beside = running.identities.with_name("sparse")
+        with beside.open("wb") as out:
+            out.truncate(300 << 20)
+        with running.reloads("failure"):
+            beside.replace(running.identities)
+        assert "it has 314572800 bytes, and at most 16MiB are read" in running.log()
+        status = Path(f"/proc/{running.gateway.process.child.pid}/status").read_text()
+        peak = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.M)
+        assert peak and int(peak[1]) < 200 << 10
+        with running.reloads():
+            replace(running.identities, text)
+
+    def test_a_secret_where_a_name_should_be_is_not_in_the_log(self, running: Reloading) -> None:
+        slip = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzRjR2P8xKe"
+        for way in ("secret_key_env", "secret_key_file"):
+            with running.reloads("failure"):
+                replace(
+                    running.identities, tables(ROLLING).replace("secret_key", way).replace(ROLLING.secret_key, slip)
+                )
+            assert f"identities.toml:4: identities[0].{way}: " in running.log()
+        assert slip not in running.log()
+
+    def test_unreadable_ones_are_told_of_with_their_reason(self, running: Reloading) -> None:
+        text = running.identities.read_text()
+        utf_16 = text.encode("utf-16")
+        for content, reason in (
+            (utf_16, "it is UTF-16 or no text at all; save it as UTF-8"),
+            (text.encode() + b"\xe4", "it is no UTF-8 text"),
+        ):
+            with running.reloads("failure"):
+                running.identities.write_bytes(content)
+            assert reason in running.log()
+        running.identities.unlink()
+        with running.reloads("failure"):
+            running.identities.mkdir()
+        assert "it is no regular file" in running.log()
+        running.identities.rmdir()
+        with running.reloads():
+            # As a Windows editor leaves it.
+            running.identities.write_bytes(b"\xef\xbb\xbf" + tables(LATE).replace("\n", "\r\n").encode())
+        assert running.status(LATE) == 200
+
     def test_a_file_that_is_half_written_is_not_taken(self, tmp_path: Path) -> None:
         """Its first half is a good file by itself, without the identity that its second half has."""
         looks = Reloading(tmp_path, identities=tables(LATE, ROLLING), interval_seconds=1)
@@ -412,12 +461,23 @@ class TestByHand:
             with running.reloads("failure"):
                 running.hangup()
             assert running.status(ROLLING) == 200
-        with running.reloads():
+        refused = running.readyz_lines()
+        assert len(refused) == 1 and "the settings file was refused on SIGHUP" in refused[0], refused
+        # Other files are loaded still; that says nothing of the one that was refused.
+        with running.reloads(still_refused=True):
             replace(running.identities, tables(LATE))
         assert (running.status(LATE), running.status(ROLLING)) == (200, 403)
+        assert running.readyz_lines() == refused
+        with running.reloads("failure"):
+            replace(running.identities, "")
+        assert len(running.readyz_lines()) == 2
+        with running.reloads(still_refused=True):
+            replace(running.identities, tables(LATE))
+        assert running.readyz_lines() == refused
         running.config.write_text(text)
         with running.reloads():
             running.hangup()
+        assert running.readyz_lines() == []
 
     def test_a_hangup_while_it_starts_ends_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "early.toml").write_text(settings([Backend("store", "*", None)]))
@@ -571,3 +631,18 @@ class TestCertificate:
         with running.reloads():
             secure.put("two")
         assert secure.shown() == "two" and LATE.access_key in running.gateway.admin_get("/configz")[1]
+
+    def test_a_refused_settings_file_is_not_let_in_by_a_change(self, secure: Secure) -> None:
+        """What it says is right, but the certificate that it names has another key: it is refused once it was loaded."""
+        running = secure.running
+        text = running.config.read_text()
+        running.config.write_text(text.replace('"tls/tls.key"', '"two.key"') + "[log]\naccess = false\n")
+        with running.reloads("failure"):
+            running.hangup()
+        with running.reloads(still_refused=True):
+            replace(running.identities, tables(LATE))
+        shown = running.gateway.admin_get("/configz")[1]
+        assert LATE.access_key in shown and "access = true" in shown and "two.key" not in shown
+        running.config.write_text(text)
+        with running.reloads():
+            running.hangup()

@@ -9,16 +9,17 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use super::bounds::Monitor;
 use super::world::{Batch, Condition, Job, What, World, Write};
 use crate::auth::{Authenticated, Identity, Payload, Policy};
 use crate::backend::{Body, BoxError, empty_body};
+use crate::batch::encode::Format;
 use crate::batch::tests::objects::content;
 use crate::batch::tests::store::{Act, Faults, JOB, Step};
 use crate::batch::tests::writes::GENERATION;
-use crate::batch::tests::{Answer, Client, Rig, request};
+use crate::batch::tests::{Answer, Client, Rig};
 use crate::budget::Pool;
 use crate::error::{Error, Kind};
 use crate::passthrough::{Ask, Passthrough};
@@ -37,6 +38,7 @@ const FRAME_BYTES: usize = 512;
 /// A gateway without sockets over a simulated store.
 pub(super) struct Gateway {
     pub rig: Rig,
+    pub monitor: Monitor,
     passthrough: Passthrough,
     identity: Arc<Identity>,
     stalls: tokio::task::JoinHandle<()>,
@@ -65,6 +67,8 @@ pub(super) enum Got {
         /// As many batches waited as may.
         full: bool,
     },
+    /// An upload, step by step.
+    Steps(Vec<Outcome>),
     /// The client went away before there was anything.
     Left,
 }
@@ -86,6 +90,14 @@ pub(super) enum PlainEnd {
     Never,
 }
 
+impl Outcome {
+    /// This, and what it was made of.
+    pub fn with_steps(&self) -> impl Iterator<Item = &Self> {
+        let steps: &[Self] = if let Got::Steps(steps) = &self.got { steps } else { &[] };
+        std::iter::once(self).chain(steps)
+    }
+}
+
 impl Gateway {
     /// Must be made inside a runtime whose clock is paused.
     pub fn of(world: &World) -> Self {
@@ -102,7 +114,8 @@ impl Gateway {
         let stalls = Arc::new(StallWatch::default());
         let passthrough = Passthrough::new(Arc::clone(&rig.routes), Arc::clone(&stalls), Pool::new(1 << 20, None));
         let identity = Arc::new(Identity::new("i", "a", "s", None, Policy::full_access()));
-        Self { rig, passthrough, identity, stalls: tokio::spawn(stalls.run()) }
+        let monitor = Monitor::of(&rig);
+        Self { rig, monitor, passthrough, identity, stalls: tokio::spawn(stalls.run()) }
     }
 
     /// All jobs, each at its time after now; what became of them, in the order in which they ended. Those that hang are not
@@ -138,18 +151,16 @@ impl Gateway {
                 self.plain(request.body(empty_body()).expect("valid"), *client).await
             }
             What::Write(write) => self.write(job.number, write).await,
+            What::Upload(upload) => self.upload(job.number, upload).await,
+            What::Step(..) => unreachable!("steps are no jobs"),
         };
         Outcome { job, started, headed, ended: Instant::now(), got }
     }
 
     async fn batch(&self, number: u32, batch: &Batch) -> (Instant, Got) {
         let started = Instant::now();
-        let mut asked = request(&batch.wanted);
-        asked["OnError"] = json!(batch.on_error);
-        asked["Order"] = json!(if batch.completion { "Completion" } else { "Request" });
-        asked["Summary"] = json!(batch.summary);
         let headers = HeaderMap::from_iter([(JOB.parse().expect("valid"), HeaderValue::from(number))]);
-        match self.rig.try_start_with(&asked, headers).await {
+        match self.rig.try_start_as(if batch.tar { Format::Tar } else { Format::Multipart }, &batch.request(), headers).await {
             Ok(response) => (Instant::now(), Got::Batch(batch.client.take(response, started).await)),
             Err(error) => (Instant::now(), self.failed(&error)),
         }

@@ -1,6 +1,7 @@
 //! Holds what clients got against what the store was, did and recorded. What enters is a run that has ended; what leaves is
 //! every invariant of the contract that it broke, in words.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -28,17 +29,16 @@ const PLAIN_BACKOFF_MAX: Duration = Duration::from_millis(150);
 /// refusal.
 const PLAIN_WAITS_MAX: u32 = 3;
 
-/// Bytes after which an entry has its deadline again.
-const MIB: usize = 1 << 20;
-
 /// What a client is told of a write of which nobody knows.
 const UNKNOWN: &str = "the outcome is unknown";
 
 /// See the module.
 pub(super) struct Judge<'a> {
-    world: &'a World,
-    gateway: &'a Gateway,
-    begun: Instant,
+    pub(super) world: &'a World,
+    pub(super) gateway: &'a Gateway,
+    pub(super) begun: Instant,
+    /// Batches that were held to what an outage longer than their deadline may cost.
+    pub(super) outages_judged: Cell<usize>,
     /// Attempts by job.
     met: HashMap<u32, Vec<Met>>,
     /// How often the write of a job was carried out.
@@ -55,19 +55,20 @@ impl<'a> Judge<'a> {
         for one in gateway.rig.store.carried() {
             *carried.entry(one.expect("every request has a number")).or_default() += 1;
         }
-        Self { world, gateway, begun, met, carried }
+        Self { world, gateway, begun, outages_judged: Cell::new(0), met, carried }
     }
 
     /// Everything that is wrong with the run.
     pub async fn violations(&self, outcomes: &[Outcome]) -> Vec<String> {
         let judged = outcomes.iter().filter_map(|outcome| {
             let wrong = self.outcome(outcome).err()?;
-            let at = outcome.started.duration_since(self.begun);
+            let (from, until) = (outcome.started.duration_since(self.begun), outcome.ended.duration_since(self.begun));
+            let windows: Vec<_> = self.world.windows.iter().filter(|w| w.from <= until && from <= w.until).collect();
+            let Outcome { job, .. } = outcome;
+            let met = self.met(outcome);
             Some(format!(
-                "job {} at {at:?}: {wrong}\n  of {:?}\n  met {:?}",
-                outcome.job.number,
-                outcome.job.what,
-                self.met(outcome)
+                "job {} from {from:?} to {until:?}: {wrong}\n  in {windows:?}\n  of {:?}\n  met {met:?}",
+                job.number, job.what
             ))
         });
         let mut violations: Vec<_> = judged.collect();
@@ -75,6 +76,7 @@ impl<'a> Judge<'a> {
         if hung > 0 {
             violations.push(format!("{hung} requests hang"));
         }
+        violations.extend(self.held_for_something(outcomes).err());
         violations.extend(self.gateway.rig.store.wrong());
         violations.extend(self.gateway.rig.settled().await.err());
         let (peak, max) = (self.gateway.rig.store.watched_peak(), self.gateway.rig.shared.max());
@@ -82,13 +84,16 @@ impl<'a> Judge<'a> {
             violations.push(format!("{peak} bytes were reserved of {max}"));
         }
         let (peak, max) = (self.gateway.rig.store.reading_peak(), self.world.numbers.permits);
-        if peak > max {
-            violations.push(format!("{peak} reads waited for the store with {max} permits"));
+        // A plain read without a head for so long waits without its permit.
+        let patience = self.world.numbers.attempt_timeout;
+        let hung = outcomes.iter().filter(|o| matches!(o.job.what, What::Read { .. }) && o.headed - o.started >= patience).count();
+        if peak > max + hung {
+            violations.push(format!("{peak} reads waited for the store with {max} permits, {hung} of them for long"));
         }
         violations
     }
 
-    fn met(&self, outcome: &Outcome) -> &[Met] {
+    pub(super) fn met(&self, outcome: &Outcome) -> &[Met] {
         self.met.get(&outcome.job.number).map_or(&[], Vec::as_slice)
     }
 
@@ -110,6 +115,7 @@ impl<'a> Judge<'a> {
                 }
             }
             (What::Write(write), got) => self.write(outcome, write, got),
+            (What::Upload(_), Got::Steps(steps)) => steps.iter().try_for_each(|step| self.step(step)),
             (_, got) => Err(format!("it got {got:?}")),
         }
     }
@@ -123,6 +129,23 @@ impl<'a> Judge<'a> {
     }
 
     fn batch(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<(), String> {
+        answer.keeps_secrets()?;
+        if answer.ended == Ended::Left && !matches!(batch.client, Client::Leave { .. }) {
+            return Err("it left by itself".into());
+        }
+        if answer.ended == Ended::Never {
+            return Err("the answer hangs".into());
+        }
+        let count = if batch.tar { self.archive(outcome, batch, answer)? } else { self.parts(outcome, batch, answer)? };
+        let is_faulty = |met: &Met| met.act != Act::Healthy || met.changes;
+        if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
+            return Err("the message broke for nothing".into());
+        }
+        self.in_time(outcome, batch, answer, count)
+    }
+
+    /// The number of parts that there are.
+    fn parts(&self, outcome: &Outcome, batch: &Batch, answer: &Answer) -> Result<usize, String> {
         let Batch { completion, on_error, summary, .. } = *batch;
         let (parts, told) = if answer.ended == Ended::Cleanly { answer.whole()? } else { (answer.parts()?, None) };
         if answer.ended == Ended::Cleanly {
@@ -135,18 +158,10 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        if answer.ended == Ended::Left && !matches!(batch.client, Client::Leave { .. }) {
-            return Err("it left by itself".into());
-        }
-        answer.keeps_secrets()?;
         for part in &parts {
             self.part(outcome, part, &batch.wanted[part.index()])?;
         }
-        let is_faulty = |met: &Met| met.act != Act::Healthy || met.changes;
-        if answer.ended == Ended::Broken && !self.met(outcome).iter().any(is_faulty) && !self.is_trouble(outcome) {
-            return Err("the message broke for nothing".into());
-        }
-        batch.wanted.iter().try_for_each(|wanted| self.in_time(outcome, batch, wanted))
+        Ok(parts.len())
     }
 
     /// The bytes of one generation that the object had meanwhile, or an error that says why not.
@@ -185,7 +200,7 @@ impl<'a> Judge<'a> {
         Err(format!("{:?} is {} {code} for nothing", part.id, part.status))
     }
 
-    fn met_by<'b>(&'b self, outcome: &Outcome, key: &'b str) -> impl Iterator<Item = &'b Met> {
+    pub(super) fn met_by<'b>(&'b self, outcome: &Outcome, key: &'b str) -> impl Iterator<Item = &'b Met> {
         self.met.get(&outcome.job.number).into_iter().flatten().filter(move |met| met.asker.1 == key)
     }
 
@@ -195,11 +210,13 @@ impl<'a> Judge<'a> {
         let trouble = self.is_trouble(outcome);
         // The deadline passed; and the store could not be reached, if it is that which is told.
         let late = status == 504 || (status == 503 && code == "ServiceUnavailable");
+        // It was put off, or all were.
+        let paced = status == 503 && code == "SlowDown";
         let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
         let says = |named: &str| code == named || code == code_of_status(status);
         let own = self.met_by(outcome, key).any(|met| match met.act {
             Act::Status(said @ (500 | 502 | 503 | 504), named) => tried && (late || said == status && says(named)),
-            Act::Status(429, _) => tried && late,
+            Act::Status(429, _) => tried && (late || paced),
             Act::Status(said, named) => said == status && says(named),
             Act::Garbled
             | Act::Longer(_)
@@ -214,10 +231,14 @@ impl<'a> Judge<'a> {
             Act::Healthy => met.changes && tried && late,
             _ => tried && late,
         });
-        own || (trouble && late)
+        let pleas = |window: &FaultWindow| window.prefix.is_empty() && matches!(window.fault, Fault::Says(429 | 503, _));
+        // Where nobody asks for anything else, a part of the keys may be all that is known of the store.
+        let unasked = self.met_by(outcome, key).next().is_none();
+        let unavailable = status == 503 && code == "ServiceUnavailable";
+        own || (trouble && late) || (unasked && unavailable && self.is_unwell(outcome)) || (paced && self.is_bad(outcome, pleas))
     }
 
-    fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
+    pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
         let versions = self.versions(&wanted.key, outcome.started, outcome.ended);
         let refuses = |version: &Option<Object>| healthy(&wanted.ask(), version.as_ref()).0.as_u16() >= 400;
         wanted.key.starts_with("denied")
@@ -244,7 +265,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What the key held between two instants, nothing included.
-    fn versions(&self, key: &str, from: Instant, until: Instant) -> Vec<Option<Object>> {
+    pub(super) fn versions(&self, key: &str, from: Instant, until: Instant) -> Vec<Option<Object>> {
         let history = self.gateway.rig.store.history(key);
         let mut versions = Vec::new();
         if history.first().is_none_or(|(at, _)| *at > from) {
@@ -259,28 +280,7 @@ impl<'a> Judge<'a> {
         versions
     }
 
-    /// The time that an entry's attempts took, all together, is within its deadline, and one more where it streams and for each
-    /// further MiB.
-    fn in_time(&self, outcome: &Outcome, batch: &Batch, wanted: &Wanted) -> Result<(), String> {
-        let numbers = self.world.numbers;
-        let times = batch.wanted.iter().filter(|other| other.key == wanted.key).count() as u32;
-        let lengths: Vec<_> = self
-            .gateway
-            .rig
-            .store
-            .history(&wanted.key)
-            .iter()
-            .filter_map(|(_, object)| object.as_ref().map(|object| object.length))
-            .collect();
-        let longest = lengths.iter().max().copied().unwrap_or(0);
-        let fits = longest as u64 <= numbers.entry_bytes && lengths.iter().all(|length| *length == longest);
-        let deadlines = if fits { 1 } else { 2 + (longest / MIB) as u32 };
-        let most = times * deadlines * numbers.deadline;
-        let busy = self.gateway.rig.store.busy(&(Some(outcome.job.number), wanted.key.clone()));
-        if busy <= most { Ok(()) } else { Err(format!("{} took {busy:?} of the store's time, {most:?} at the most", wanted.key)) }
-    }
-
-    fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
+    pub(super) fn plain_in_time(&self, outcome: &Outcome, sending: Duration) -> Result<(), String> {
         let timeout = self.world.numbers.response_timeout;
         let most = sending + PLAIN_BACKOFF_MAX + PLAIN_WAITS_MAX * timeout;
         let took = outcome.headed.duration_since(outcome.started);
@@ -355,7 +355,7 @@ impl<'a> Judge<'a> {
         if met.len() > 1 {
             return Err(format!("a write was sent {} times", met.len()));
         }
-        let carried = self.carried.get(&outcome.job.number).copied().unwrap_or(0);
+        let carried = self.carried(outcome);
         if carried > 1 || (write.breaks_after.is_some() && carried > 0) {
             return Err(format!("carried out {carried} times"));
         }
@@ -367,19 +367,32 @@ impl<'a> Judge<'a> {
                 if carried == 1 && told == tag { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
             }
             Got::Plain(plain) => {
-                let said = matches!(met.first().map(|met| met.act), Some(Act::Status(status, _)) if status == plain.status);
+                let said = self.said(outcome, plain.status);
                 let fails = plain.status == StatusCode::PRECONDITION_FAILED.as_u16();
                 if carried == 0 && (said || fails) { Ok(()) } else { Err(format!("{} for {carried} writes", plain.status)) }
             }
             Got::Failed { kind: Kind::IncompleteBody, .. } if write.breaks_after.is_some() => Ok(()),
-            Got::Failed { kind, message, .. } => {
-                self.failed(outcome, *kind, message)?;
-                let sent = met.iter().any(|met| !matches!(met.act, Act::Unreachable));
-                // Whoever says that nothing is known may say so only where nothing is.
-                if sent != message.contains(UNKNOWN) { Err(format!("{message:?}, carried out {carried} times")) } else { Ok(()) }
-            }
-            got @ Got::Batch(_) => Err(format!("it got {got:?}")),
+            Got::Failed { kind, message, .. } => self.told_truly(outcome, *kind, message),
+            got => Err(format!("it got {got:?}")),
         }
+    }
+
+    /// How often the write was carried out.
+    pub(super) fn carried(&self, outcome: &Outcome) -> usize {
+        self.carried.get(&outcome.job.number).copied().unwrap_or(0)
+    }
+
+    /// Whether the store itself answered so.
+    pub(super) fn said(&self, outcome: &Outcome, status: u16) -> bool {
+        matches!(self.met(outcome).first().map(|met| met.act), Some(Act::Status(said, _)) if said == status)
+    }
+
+    /// Whoever says that nothing is known of a write may say so only where nothing is.
+    pub(super) fn told_truly(&self, outcome: &Outcome, kind: Kind, message: &str) -> Result<(), String> {
+        self.failed(outcome, kind, message)?;
+        let sent = self.met(outcome).iter().any(|met| !matches!(met.act, Act::Unreachable));
+        let carried = self.carried(outcome);
+        if sent == message.contains(UNKNOWN) { Ok(()) } else { Err(format!("{message:?}, carried out {carried} times")) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::clients::{Gateway, Got, Outcome};
 use super::world::{Job, What};
@@ -12,6 +12,7 @@ use crate::batch::tests::judge::same_as_lone;
 use crate::batch::tests::objects::Object;
 use crate::batch::tests::store::{Act, Fault, FaultWindow, Faults, Met, SimStore, Step};
 use crate::batch::tests::{Answer, Client, Numbers, Rig, Wanted, part_of, request};
+use crate::budget::Pool;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -167,7 +168,14 @@ async fn after_an_outage_all_is_as_before_within_seconds() {
 }
 
 fn batch(count: usize) -> super::world::Batch {
-    super::world::Batch { wanted: wanted(count), completion: false, on_error: "Continue", summary: false, client: Client::Eager }
+    super::world::Batch {
+        wanted: wanted(count),
+        completion: false,
+        on_error: "Continue",
+        summary: false,
+        tar: false,
+        client: Client::Eager,
+    }
 }
 
 /// Objects that a client got whole.
@@ -213,4 +221,48 @@ async fn a_plain_body_that_the_store_breaks_off_is_told_to_the_breaker_and_one_t
         assert!(matches!(&outcomes[0].got, Got::Plain(plain) if plain.status == 200), "{act:?}: {:?}", outcomes[0].got);
         assert_eq!(gateway.rig.backend.breaker.outage().is_some(), told, "{act:?} {client:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_breaker_holds_nothing() {
+    const COUNT: usize = 300;
+    let rig = rig(COUNT, 20, vec![from_to(Fault::Down, 0, 25)]);
+    let begun = Instant::now();
+    let task = async { rig.run(&request(&wanted(COUNT)), Client::Eager).await };
+    let looks = async {
+        let mut most = 0;
+        for _ in 0..1000 {
+            sleep(SECOND / 50).await;
+            if begun.elapsed() > 3 * SECOND && rig.backend.breaker.is_open() {
+                most = most.max(rig.backend.limiter.in_use());
+            }
+        }
+        most
+    };
+    let (answer, most) = tokio::join!(task, looks);
+    all_right(&rig, &answer, &wanted(COUNT));
+    assert!(most <= 1, "{most} permits are held while the breaker is open; the probe needs one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_leaves_waiting_holds_no_more_than_its_bytes() {
+    const COUNT: usize = 100;
+    // What is on its way to the client: a chunk that waits, and one that is filled.
+    const SENT: usize = 2 * 64 * 1024;
+    let (length, entry_bytes) = (10_000, 64 << 10);
+    let numbers = Numbers { entry_bytes, window_bytes: 20 * entry_bytes, ..numbers() };
+    let rig = Rig::new(numbers, Step::of(Act::Healthy), 1);
+    for wanted in wanted(COUNT) {
+        rig.store.put(&wanted.key, Object::of(length));
+    }
+    let response = rig.start(&request(&wanted(COUNT))).await;
+    sleep(10 * SECOND).await;
+    // With as many bytes as their reservations were, a fifth of them would be there.
+    assert_eq!(rig.store.asked_count(), COUNT, "the window has room for all of them");
+    let taken = |pool: &Pool| (pool.max() - pool.free()) as usize;
+    let written = SENT / (length + 1000);
+    assert!(taken(&rig.shared) <= COUNT * (length + 2000), "{} bytes are held", taken(&rig.shared));
+    assert!(taken(&rig.entries) <= COUNT - written, "{} entries are in flight", taken(&rig.entries));
+    drop(response);
+    rig.settled().await.expect("settled");
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
 
+use super::troubles::windows;
+use super::uploads::{Step, Upload};
 use crate::batch::tests::objects::Object;
-use crate::batch::tests::store::{Act, Fault, FaultWindow};
-use crate::batch::tests::{Client, Numbers, Wanted};
+use crate::batch::tests::store::FaultWindow;
+use crate::batch::tests::{Client, Numbers, Wanted, request};
 
 /// Keys of small objects, of large ones, and of those that are also written.
 const SMALL: usize = 40;
@@ -41,8 +44,16 @@ pub(super) struct Job {
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Batch(Batch),
-    Read { key: String, head: bool, range: Option<String>, client: Client },
+    Read {
+        key: String,
+        head: bool,
+        range: Option<String>,
+        client: Client,
+    },
     Write(Write),
+    Upload(Upload),
+    /// Of an upload.
+    Step(Upload, Step),
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +62,8 @@ pub(super) struct Batch {
     pub completion: bool,
     pub on_error: &'static str,
     pub summary: bool,
+    /// Entries have ids then, and fail the batch or are left out.
+    pub tar: bool,
     pub client: Client,
 }
 
@@ -78,6 +91,17 @@ pub(super) enum Condition {
     Current,
 }
 
+impl Batch {
+    /// What the client sends.
+    pub fn request(&self) -> Value {
+        let mut request = request(&self.wanted);
+        request["OnError"] = json!(self.on_error);
+        request["Order"] = json!(if self.completion { "Completion" } else { "Request" });
+        request["Summary"] = json!(self.summary);
+        request
+    }
+}
+
 impl World {
     /// `jobs` requests spread over `span`.
     pub fn of(seed: u64, jobs: usize, span: Duration) -> Self {
@@ -89,7 +113,7 @@ impl World {
             let length = *[0, 1, 300, 1000, 1024, 1500, 3000, 6000].choose(&mut random).expect("some");
             objects.push((small(at), Object { weak, versioned: random.random_bool(0.2), ..Object::of(length) }));
         }
-        objects.extend((0..LARGE).map(|at| (large(at), Object::of(random.random_range(20_000..90_000)))));
+        objects.extend((0..LARGE).map(|at| (large(at), Object::of(random.random_range(60_000..140_000)))));
         objects.extend((0..WRITTEN / 2).map(|at| (written(at), Object::of(random.random_range(0..2000)))));
         let windows = windows(&mut random, span);
         let jobs = (0..jobs as u32).map(|number| job(&mut random, number, span)).collect();
@@ -113,7 +137,7 @@ fn numbers(random: &mut SmallRng) -> Numbers {
     let entry_bytes = *[1024u64, 4096, 16_384].choose(random).expect("some");
     Numbers {
         entry_bytes,
-        window_bytes: entry_bytes * random.random_range(2..12),
+        window_bytes: entry_bytes * random.random_range(2..8),
         shared_bytes: entry_bytes * random.random_range(12..64),
         heads_bytes: entry_bytes * random.random_range(8..64) + 32 * 1024,
         concurrency: random.random_range(2..17),
@@ -127,94 +151,11 @@ fn numbers(random: &mut SmallRng) -> Numbers {
     }
 }
 
-/// Calm times between troubles of all kinds.
-fn windows(random: &mut SmallRng, span: Duration) -> Vec<FaultWindow> {
-    let mut windows = Vec::new();
-    let mut from = Duration::from_secs(20);
-    while from < span {
-        // Most are shorter than a deadline.
-        let millis = if random.random_bool(0.15) { 25_000..100_000 } else { 500..25_000 };
-        let length = Duration::from_millis(random.random_range(millis));
-        let prefix = if random.random_bool(0.4) { ["o/0", "o/1/3", "large", "written"].choose(random).expect("some") } else { "" };
-        windows.push(FaultWindow { from, until: from + length, prefix: (*prefix).to_owned(), fault: fault(random) });
-        // Now and then one trouble overlaps another.
-        let calm = if random.random_bool(0.2) { 0..2000 } else { 5000..90_000 };
-        from += length / 2 + Duration::from_millis(random.random_range(calm));
-    }
-    windows
-}
-
-fn fault(random: &mut SmallRng) -> Fault {
-    let answers = [
-        (503, "SlowDown"),
-        (503, "SlowDown"),
-        (503, "ServiceUnavailable"),
-        (500, "InternalError"),
-        (403, "AccessDenied"),
-        (429, "TooManyRequests"),
-        (503, "ThrottlingException"),
-    ];
-    match random.random_range(0..10) {
-        0 | 1 => Fault::Down,
-        2 => Fault::Mute,
-        3 | 4 => {
-            let (status, code) = *answers.choose(random).expect("some");
-            Fault::Says(status, code)
-        }
-        5 => Fault::Moved { attempts: random.random_range(1..30) },
-        _ => Fault::Mixed {
-            share: *[0.03, 0.1, 0.3, 0.6].choose(random).expect("some"),
-            change_share: *[0.0, 0.05, 0.3].choose(random).expect("some"),
-            acts: (0..random.random_range(1..8)).map(|_| act(random)).collect(),
-        },
-    }
-}
-
-fn act(random: &mut SmallRng) -> Act {
-    let at = *[0usize, 1, 200, 900, 1024, 3000, 30_000].choose(random).expect("some");
-    let answers = [
-        (500, "InternalError"),
-        (502, "BadGateway"),
-        (503, "ServiceUnavailable"),
-        (503, "SlowDown"),
-        (503, "RequestLimitExceeded"),
-        (504, "GatewayTimeout"),
-        (403, "AccessDenied"),
-        (404, "NoSuchKey"),
-        (429, "TooManyRequests"),
-        (501, "NotImplemented"),
-    ];
-    match random.random_range(0..22) {
-        0 => Act::Unreachable,
-        1 => Act::Reset,
-        2 => Act::Garbled,
-        3 => Act::Silent,
-        4..=6 => {
-            let (status, code) = *answers.choose(random).expect("some");
-            Act::Status(status, code)
-        }
-        7 | 8 => Act::Cut(at),
-        9 => Act::EndEarly(at),
-        10 => Act::StallAfter(at),
-        11 => Act::Drip(random.random_range(1..40)),
-        12 => Act::NoLength,
-        13 => Act::NoLengthCut(at),
-        14 => Act::Longer(1 + at),
-        15 => Act::Everything,
-        16 => Act::Unconditional,
-        17 => Act::OtherRange,
-        18 => Act::NoContentRange,
-        19 => *[Act::LostAnswer, Act::NotModified].choose(random).expect("some"),
-        20 => Act::SilentAfterWrite,
-        _ => Act::HalfArrives,
-    }
-}
-
 fn any_key(random: &mut SmallRng) -> String {
     match random.random_range(0..40) {
         0 => "missing".into(),
-        1 | 2 => large(random.random_range(0..LARGE)),
-        3..=7 => written(random.random_range(0..WRITTEN)),
+        1..=3 => large(random.random_range(0..LARGE)),
+        4..=8 => written(random.random_range(0..WRITTEN)),
         _ => small(random.random_range(0..SMALL)),
     }
 }
@@ -253,20 +194,40 @@ fn wanted(random: &mut SmallRng) -> Wanted {
 fn job(random: &mut SmallRng, number: u32, span: Duration) -> Job {
     let at = span.mul_f64(random.random::<f64>());
     let what = match random.random_range(0..10) {
-        0..=3 => What::Batch(Batch {
-            wanted: (0..random.random_range(1..24)).map(|_| wanted(random)).collect(),
-            completion: random.random_bool(0.4),
-            on_error: ["Continue", "Continue", "Continue", "Stop", "Omit"].choose(random).expect("some"),
-            summary: random.random_bool(0.5),
-            client: client(random),
-        }),
+        0..=3 => What::Batch(batch(random)),
         4..=6 => {
             let head = random.random_bool(0.2);
             What::Read { key: any_key(random), head, range: range(random), client: client(random) }
         }
+        7 if random.random_bool(0.4) => What::Upload(Upload {
+            key: written(random.random_range(0..WRITTEN)),
+            generation: (number + 1) * GENERATIONS,
+            parts: (0..random.random_range(1..4)).map(|_| random.random_range(1..3000)).collect(),
+            aborts: random.random_bool(0.2),
+        }),
         _ => What::Write(write(random, number)),
     };
     Job { at, number, what }
+}
+
+fn batch(random: &mut SmallRng) -> Batch {
+    let mut wanted: Vec<_> = (0..random.random_range(1..24)).map(|_| wanted(random)).collect();
+    let tar = random.random_bool(0.15);
+    if tar {
+        for (at, wanted) in wanted.iter_mut().enumerate() {
+            (wanted.id, wanted.if_none_match) = (Some(format!("e/{at}")), None);
+        }
+    }
+    let on_errors =
+        if tar { ["Stop", "Stop", "Omit", "Omit", "Omit"] } else { ["Continue", "Continue", "Continue", "Stop", "Omit"] };
+    Batch {
+        wanted,
+        completion: random.random_bool(0.4),
+        on_error: on_errors.choose(random).expect("some"),
+        summary: random.random_bool(0.5),
+        tar,
+        client: client(random),
+    }
 }
 
 fn write(random: &mut SmallRng, number: u32) -> Write {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::{Breaker, Cause, Open};
+use super::{Breaker, Cause, Open, Target};
 use crate::backend::BackendErrorKind;
 
 /// Leave to ask the backend once. Whoever has it says what came of it; to drop it is to say nothing.
 #[derive(Debug)]
 pub struct Pass {
     pub(super) breaker: Arc<Breaker>,
+    pub(super) target: Target,
     pub(super) probe: Option<Probe>,
 }
 
@@ -54,12 +55,15 @@ impl Pass {
 
     /// The backend failed. `again` if it had failed this very read or request before.
     pub fn failed(mut self, cause: Cause, again: bool) {
-        self.breaker.failed(cause, again);
+        self.breaker.failed(cause, (!again).then_some(self.target));
         if let Some(opened) = &mut self.breaker.lock().opened {
             let next = Instant::now() + self.breaker.config.pause;
             match self.probe {
                 Some(Probe::Read { .. }) => opened.read_probe_at = next,
-                Some(Probe::Plain { .. }) => opened.plain_probe_at = next,
+                Some(Probe::Plain { .. }) => {
+                    opened.plain_probe_at = next;
+                    opened.plain_failed = matches!(cause, Cause::Status(_)).then_some(self.target);
+                }
                 None => {}
             }
         }
@@ -67,10 +71,13 @@ impl Pass {
         self.probe = None;
     }
 
-    /// No answer came that could be read. Where that was not the backend's fault, nothing is known of it.
+    /// No answer came that could be used. One that came all the same is an answer; where none did and that was not the
+    /// backend's fault, nothing is known of it.
     pub fn unanswered(self, kind: BackendErrorKind, again: bool) {
-        if let Some(cause) = Cause::of(kind) {
-            self.failed(cause, again);
+        match Cause::of(kind) {
+            Some(cause) => self.failed(cause, again),
+            None if matches!(kind, BackendErrorKind::HeadTooLarge | BackendErrorKind::Unframed) => self.answered(),
+            None => {}
         }
     }
 }

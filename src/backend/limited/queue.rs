@@ -1,5 +1,5 @@
-//! Who waits for a permit of one backend, and in which order: round-robin over lanes, inside a lane the lowest place first, and
-//! of those the oldest. Pure: what enters are lanes and places, what leaves is the next to be served.
+//! Who waits for something of one backend, a permit or the turn to probe, and in which order: round-robin over lanes, inside a
+//! lane the lowest place first, and of those the oldest. Pure: what enters are lanes and places, what leaves is the next to be served.
 //!
 //! Invariant: a lane is in the ring if, and only if, somebody of it waits.
 
@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::oneshot;
 
-use super::{Lane, Permit};
+use super::Lane;
 
 /// Place of a plain request that is not begun: only such a one is refused, and those that are begun go before it.
 pub(super) const NEW: u32 = 1;
 
 /// A place in the queue: the lane, the place in it, and a number that grows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
-    pub lane: Lane,
+pub(in crate::backend) struct Ticket {
+    lane: Lane,
     at: (u32, u64),
 }
 
@@ -27,17 +27,23 @@ impl Ticket {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
+#[derive(Debug)]
+pub(in crate::backend) struct Queue<T> {
     /// Lanes with someone waiting, the next to be served first.
     ring: VecDeque<Lane>,
-    waiting: BTreeMap<Lane, BTreeMap<(u32, u64), oneshot::Sender<Permit>>>,
+    waiting: BTreeMap<Lane, BTreeMap<(u32, u64), oneshot::Sender<T>>>,
     numbers: u64,
 }
 
-impl Queue {
-    /// Lets somebody wait: what is given brings the permit, or an error if it is taken out of the queue.
-    pub fn push(&mut self, lane: Lane, place: u32) -> (oneshot::Receiver<Permit>, Ticket) {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { ring: VecDeque::new(), waiting: BTreeMap::new(), numbers: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Lets somebody wait: what is given brings what is waited for, or an error if it is taken out of the queue.
+    pub fn push(&mut self, lane: Lane, place: u32) -> (oneshot::Receiver<T>, Ticket) {
         self.numbers += 1;
         let at = (place, self.numbers);
         let (sender, receiver) = oneshot::channel();
@@ -49,7 +55,7 @@ impl Queue {
     }
 
     /// Takes out the next that there is room for.
-    pub fn pop(&mut self, has_room: impl Fn(Lane) -> bool) -> Option<(Lane, oneshot::Sender<Permit>)> {
+    pub fn pop(&mut self, has_room: impl Fn(Lane) -> bool) -> Option<(Lane, oneshot::Sender<T>)> {
         let place = self.ring.iter().position(|lane| has_room(*lane))?;
         let lane = self.ring.remove(place).expect("the place was just found");
         let waiters = self.waiting.get_mut(&lane).expect("a lane in the ring has waiters");

@@ -60,6 +60,35 @@ async fn batches_leave_a_share_to_plain_requests() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn plain_requests_leave_as_much_to_batches_that_wait() {
+    for (limit, plain_share, kept) in [(8, 0.25, 2), (8, 0.0, 1), (8, 0.9, 1), (2, 0.25, 1)] {
+        let limiter = limiter(limit, 1, plain_share);
+        let mut hung: Vec<_> = std::iter::from_fn(|| limiter.try_acquire(Lane::PLAIN)).collect();
+        assert_eq!(hung.len(), limit, "all, while no batch waits");
+        let order = Arc::default();
+        let waiters: Vec<_> = [Lane::PLAIN, Lane::batch(1)]
+            .into_iter()
+            .flat_map(|lane| (0..limit as u32).map(move |place| (lane, if lane == Lane::PLAIN { 0 } else { place })))
+            .map(|(lane, place)| waiter(&limiter, lane, place, &order))
+            .collect();
+        settle().await;
+        let served = || {
+            let order: std::sync::MutexGuard<'_, Vec<(Lane, u32)>> = order.lock().expect("no panic");
+            (order.len(), order.iter().filter(|(lane, _)| *lane != Lane::PLAIN).count())
+        };
+        for _ in 0..kept {
+            drop(hung.pop());
+            settle().await;
+        }
+        assert_eq!(served(), (kept, kept), "{limit} {plain_share}: although plain ones came first");
+        drop(hung.pop());
+        settle().await;
+        assert_eq!(served(), (kept + 1, kept), "{limit} {plain_share}: no more than that");
+        waiters.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_leaves_the_queue_blocks_nobody() {
     let limiter = limiter(1, 1, 0.0);
     let first = limiter.acquire(Lane::batch(1), 0).await;

@@ -12,6 +12,7 @@ use super::{Failure, Ran, Read};
 use crate::backend::breaker::Cause;
 use crate::backend::limited::Permit;
 use crate::backend::verdict::{Verdict, judge};
+use crate::backend::warnings::Warning;
 use crate::backend::{Attempt, BackendErrorKind, Body, ReadAsk, collect, empty_body, s3};
 
 /// Most bytes of an error's body that are read in search of its code.
@@ -43,12 +44,15 @@ impl Read {
             Ran::Done(Attempt::Ok(response)) => response,
             Ran::OutOfTime => {
                 if sent_at.elapsed() >= SILENCE_MIN.min(timeout) {
+                    self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                     pass.failed(Cause::TimedOut, self.failures > 0);
                 }
                 return Err(self.out_of_time());
             }
-            Ran::Done(Attempt::Err(error)) if matches!(error.kind, BackendErrorKind::Garbled | BackendErrorKind::HeadTooLarge) => {
-                tracing::warn!(backend = backend.name, %error, "answer is not http");
+            Ran::Done(Attempt::Err(error)) if error.kind.is_no_use() => {
+                if backend.warnings.due(Warning::NotHttp) {
+                    tracing::warn!(backend = backend.name, %error, "answer is not http");
+                }
                 pass.unanswered(error.kind, self.failures > 0);
                 return Err(Failure::Lying);
             }
@@ -61,6 +65,7 @@ impl Read {
             }
             Ran::TooLong => {
                 drop(permit);
+                self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                 return self.back_off(Some(pass), Cause::TimedOut).await.map(|()| None);
             }
         };
@@ -81,33 +86,42 @@ impl Read {
                 pass.answered();
                 // A body moves when its bytes do.
                 if !matches!(verdict, Verdict::Body { length, .. } if length != Some(0)) {
-                    backend.moved();
+                    self.completed();
                 }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
             Verdict::Refused if code.as_deref().is_some_and(s3::is_about_our_signature) => {
-                tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                if backend.warnings.due(Warning::Credentials) {
+                    tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+                }
                 pass.answered();
                 Err(Failure::Lying)
             }
             Verdict::Refused => {
                 backend.limiter.answered();
                 pass.answered();
-                backend.moved();
+                self.completed();
                 Err(Failure::Answered { status: head.status, code, headers: head.headers })
             }
             Verdict::Lying(why) => {
-                tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                if backend.warnings.due(Warning::Lies) {
+                    tracing::warn!(backend = backend.name, status = head.status.as_u16(), why, "backend does not keep to http");
+                }
                 pass.answered();
                 Err(Failure::Lying)
             }
             verdict => {
                 let status = head.status;
+                let paced = verdict == Verdict::Pacing;
+                backend.count_503(status, &verdict);
                 if status.is_server_error() {
-                    self.last_5xx = Some(Failure::Answered { status, code, headers: head.headers });
+                    self.last_words = Some(Failure::Answered { status, code, headers: head.headers });
+                } else if paced {
+                    self.last_words = Some(Failure::Paced);
                 }
-                if verdict == Verdict::Pacing {
+                if paced {
                     pass.paced();
+                    self.stats.outage.met(Instant::now(), None, backend.breaker.memory());
                     self.cause = None;
                     return self.keep_pace(permit).await.map(|()| None);
                 }

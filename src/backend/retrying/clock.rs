@@ -88,24 +88,34 @@ impl Clock {
         self.probes
     }
 
-    /// Waits for a permit. Only the time since the backend last moved anything for anyone counts: a queue that moves is no
-    /// outage. Nothing if that time is up.
-    pub async fn wait_for_permit(&mut self, limiter: &Arc<Limiter>, lane: Lane, place: u32) -> Option<Permit> {
+    /// Waits for a permit. Only the time since the backend last completed anything for anyone counts, or since `own_outage`
+    /// began, if there is one: a queue that moves is no outage, unless it does for others alone. Nothing if that time is up.
+    pub async fn wait_for_permit(
+        &mut self,
+        limiter: &Arc<Limiter>,
+        lane: Lane,
+        place: u32,
+        own_outage: impl Fn() -> Option<Instant>,
+    ) -> Option<Permit> {
         if let Some(permit) = limiter.try_acquire(lane) {
             return Some(permit);
         }
         let started = Instant::now();
+        let still = || {
+            let progressed_at = limiter.progressed_at();
+            own_outage().map_or(progressed_at, |since| since.min(progressed_at)).max(started)
+        };
         let mut acquire = pin!(limiter.acquire(lane, place));
         loop {
-            let still_since = limiter.progressed_at().max(started);
+            let still_since = still();
             tokio::select! {
                 biased;
                 permit = &mut acquire => {
-                    self.spend(limiter.progressed_at().max(started).elapsed());
+                    self.spend(still().elapsed());
                     return Some(permit);
                 }
                 () = sleep_until(still_since + self.left) => {
-                    if limiter.progressed_at() <= still_since {
+                    if still() <= still_since {
                         self.left = Duration::ZERO;
                         return None;
                     }
@@ -152,9 +162,20 @@ mod tests {
         });
         let started = Instant::now();
         let mut clock = Clock::new(3 * SECOND);
-        assert!(clock.wait_for_permit(&limiter, Lane::PLAIN, 0).await.is_none());
+        assert!(clock.wait_for_permit(&limiter, Lane::PLAIN, 0, || None).await.is_none());
         assert_eq!(started.elapsed(), 23 * SECOND, "the deadline runs from the last movement, at 20 s");
         mover.await.expect("no panic");
+        // What others get does not count in an outage of one's own.
+        let (started, mut clock) = (Instant::now(), Clock::new(3 * SECOND));
+        let mover = async {
+            for _ in 0..6 {
+                tokio::time::sleep(SECOND / 2).await;
+                limiter.progress();
+            }
+        };
+        let own = || (started.elapsed() >= SECOND).then_some(started);
+        let (permit, ()) = tokio::join!(clock.wait_for_permit(&limiter, Lane::PLAIN, 0, own), mover);
+        assert!(permit.is_none() && started.elapsed() < 4 * SECOND, "{:?}", started.elapsed());
         drop(held);
     }
 }

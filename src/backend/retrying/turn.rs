@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Failure, Read};
-use crate::backend::breaker::{Cause, Pass};
+use crate::backend::breaker::{Cause, Outage, Pass};
 use crate::backend::limited::Permit;
+use crate::backend::retry_budget::Retry;
 
 /// Doublings of a pause that are counted.
 const DOUBLINGS_MAX: u32 = 16;
@@ -19,10 +20,15 @@ impl Read {
     /// All that an attempt needs.
     pub(super) async fn turn(&mut self) -> Result<(Permit, Pass), Failure> {
         loop {
+            // Who has not asked yet may be the one that is answered.
+            while let Some(until) = self.stats.outage.quiet_until().filter(|_| self.begun) {
+                self.clock.run(sleep_until(until)).await.ok_or_else(|| self.out_of_time())?;
+            }
             let (pass, waited) = self.pass().await?;
             // Probes are few by themselves; and whoever has waited until the breaker closed has not added to the outage, and
             // must not be held up when it is over.
-            if self.owes_retry && !waited && !self.backend.retries.withdraw() {
+            let retry = if self.failures <= 1 { Retry::Early } else { Retry::Late };
+            if self.owes_retry && !waited && !self.backend.retries.withdraw(retry) {
                 drop(pass);
                 self.refusals += 1;
                 self.wait(self.failures + self.refusals).await?;
@@ -30,6 +36,9 @@ impl Read {
             }
             self.owes_retry = false;
             let permit = self.permit().await?;
+            if self.begun && !pass.is_probe() && self.stats.outage.quiet_until().is_some() {
+                continue;
+            }
             if let Ok(pass) = pass.renewed() {
                 self.refusals = 0;
                 if !std::mem::replace(&mut self.begun, true) {
@@ -45,10 +54,12 @@ impl Read {
     /// Leave of the breaker, and whether it had to be waited for.
     async fn pass(&mut self) -> Result<(Pass, bool), Failure> {
         let breaker = Arc::clone(&self.backend.breaker);
-        if let Some(pass) = breaker.try_enter() {
+        if let Some(pass) = breaker.try_enter(self.target) {
             return Ok((pass, false));
         }
-        let Some(pass) = self.clock.run(breaker.enter()).await else { return Err(self.out_of_time()) };
+        let Some(pass) = self.clock.run(breaker.enter(self.lane, self.target, self.failures > 0)).await else {
+            return Err(self.out_of_time());
+        };
         if !pass.is_probe() {
             self.clock.outage_was_none(self.backend.attempt_timeout);
         }
@@ -57,7 +68,11 @@ impl Read {
 
     /// A permit alone, for a body that goes on.
     pub(super) async fn permit(&mut self) -> Result<Permit, Failure> {
-        match self.clock.wait_for_permit(&self.backend.limiter, self.lane, self.place).await {
+        let (stats, memory, begun) = (Arc::clone(&self.stats), self.backend.breaker.memory(), self.begun);
+        // Who has not asked yet waits in a queue that moves like anyone else, unless it would be in vain.
+        let counts = move |outage: &Outage| begun || outage.confirmed;
+        let own = move || stats.outage.now(memory).filter(counts).map(|outage| outage.since);
+        match self.clock.wait_for_permit(&self.backend.limiter, self.lane, self.place, own).await {
             Some(permit) => Ok(permit),
             None => Err(self.out_of_time()),
         }
@@ -71,6 +86,7 @@ impl Read {
             Some(pass) => pass.failed(cause, again),
             None => self.backend.breaker.body_failed(cause),
         }
+        self.stats.outage.met(Instant::now(), Some(cause), self.backend.breaker.memory());
         self.cause = Some(cause);
         self.owes_retry = true;
         self.failures += 1;
@@ -78,9 +94,10 @@ impl Read {
     }
 
     /// Waits at the pace that the backend asked for, holding the permit, so that no other read asks in its stead; then the
-    /// read queues again, at its old place.
+    /// read queues again, at its old place. A batch that hears nothing else is quiet as a whole, without the permit.
     pub(super) async fn keep_pace(&mut self, permit: Permit) -> Result<(), Failure> {
         let longest = self.ceiling(self.backend.limiter.slow_down());
+        self.stats.outage.keep_quiet(self.config.backoff_max, self.random(0.5));
         let pause = longest.mul_f64(self.random(0.5));
         let waited = self.clock.run(sleep(pause)).await;
         drop(permit);
@@ -107,10 +124,19 @@ impl Read {
         if self.clock.probes() {
             breaker.confirm_outage();
         }
+        // For most of the time that this read had, nobody else was served either.
+        let chance = self.backend.attempt_timeout.min(self.config.deadline);
+        let alone = breaker.outage().is_some_and(|outage| outage.since.elapsed() >= chance / 2);
+        self.stats.outage.given_up(self.clock.probes(), if alone { 1 } else { breaker.failures() });
         // Who never got to ask shares the fate of those who did.
-        let cause = self.cause.or_else(|| breaker.outage().and_then(|outage| outage.cause));
-        let unavailable = cause == Some(Cause::Unreachable) || breaker.is_open();
-        let ours = if unavailable { Failure::Unavailable } else { Failure::DeadlinePassed };
-        self.last_5xx.take().unwrap_or(ours)
+        let outage = self.outage();
+        let cause = self.cause.or_else(|| outage.and_then(|outage| outage.cause));
+        let ours = match cause {
+            _ if breaker.is_open() => Failure::Unavailable,
+            Some(Cause::Unreachable) => Failure::Unavailable,
+            None if outage.is_some() => Failure::Paced,
+            _ => Failure::DeadlinePassed,
+        };
+        self.last_words.take().unwrap_or(ours)
     }
 }

@@ -29,6 +29,9 @@ use crate::types::ObjectKey;
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// As long as a caller waits for an answer.
+const ATTEMPT: Duration = Duration::from_millis(400);
+
 /// What a server does with each request that it has read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
@@ -42,6 +45,10 @@ enum Act {
     Reset,
     /// It says 500.
     Fail,
+    /// It says 503.
+    Unavailable,
+    /// It answers with this status, and its body ends where the connection does.
+    Unframed(u16),
     /// It sends half of the body that it announced.
     Cut,
     /// It refuses as soon as it has the head and closes with what it has not read.
@@ -127,7 +134,14 @@ async fn serve(mut stream: TcpStream, peer: SocketAddr, act: Arc<Mutex<Act>>, he
             }
         }
         read.drain(..length);
-        let status = if act == Act::Fail { "500 Oops" } else { "200 Fine" };
+        if let Act::Unframed(status) = act {
+            return stream.write_all(format!("HTTP/1.1 {status} So\r\nconnection: close\r\n\r\nso it is").as_bytes()).await;
+        }
+        let status = match act {
+            Act::Fail => "500 Oops",
+            Act::Unavailable => "503 Oops",
+            _ => "200 Fine",
+        };
         let body = if act == Act::Cut { "whol" } else { "whole" };
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\n{body}");
         match act {
@@ -194,7 +208,7 @@ impl Rig {
             Box::pin(async move { Ok(found) })
         });
         let store = S3Store {
-            clients: clients_resolving(resolve, Duration::from_secs(2), 16, false, None).expect("no certificates"),
+            clients: clients_resolving(resolve, Duration::from_secs(2), ATTEMPT, 16, false, None).expect("no certificates"),
             scheme: Scheme::HTTP,
             authority: Authority::try_from(format!("store.test:{port}")).expect("valid"),
             addressing: Addressing::Path,
@@ -229,7 +243,7 @@ impl Rig {
 
     /// A read as long as a caller lets one attempt take.
     async fn read_soon(&self, elsewhere: bool) -> Option<StatusCode> {
-        timeout(Duration::from_millis(400), self.read(elsewhere)).await.ok()?.ok()
+        timeout(ATTEMPT, self.read(elsewhere)).await.ok()?.ok()
     }
 
     async fn write(&self, body: Body) -> Attempt {
@@ -333,7 +347,7 @@ async fn kept_connections_to_an_address_that_went_silent_are_not_used() {
 
 #[tokio::test]
 async fn a_retry_goes_past_an_address_that_resets_fails_or_cuts() {
-    for act in [Act::Reset, Act::Fail, Act::Cut] {
+    for act in [Act::Reset, Act::Fail, Act::Unavailable, Act::Cut] {
         let (port, mut found) = listeners(&[FIRST, SECOND]).await;
         let _alive = Server::on(found.pop().expect("two"), Act::Answer);
         let broken = Server::on(found.pop().expect("two"), act);
@@ -346,6 +360,46 @@ async fn a_retry_goes_past_an_address_that_resets_fails_or_cuts() {
         }
         assert_eq!(broken.count(), 1, "{act:?}");
     }
+}
+
+#[tokio::test]
+async fn an_error_that_ends_with_its_connection_is_an_answer_and_an_object_is_none() {
+    let (port, mut found) = listeners(&[FIRST]).await;
+    let server = Server::on(found.pop().expect("one"), Act::Unframed(404));
+    let rig = Rig::new(port, &[FIRST]);
+    let response = rig.attempt(false).await.expect("an answer");
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), "so it is");
+    server.does(Act::Unframed(200));
+    assert_eq!(rig.read(false).await.expect_err("cut or whole, it looks the same").kind, BackendErrorKind::Unframed);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_early_says_nothing_of_the_address() {
+    let (port, mut found) = listeners(&[FIRST]).await;
+    let server = Server::on(found.pop().expect("one"), Act::Answer);
+    let rig = Rig::new(port, &[FIRST]);
+    rig.read(false).await.expect("well");
+    server.does(Act::Silence);
+    assert!(timeout(ATTEMPT.mul_f64(0.75), rig.read(false)).await.is_err());
+    assert!(!rig.store.clients.addresses.troubled(), "the store had longer");
+    assert!(rig.read_soon(false).await.is_none());
+    assert!(rig.store.clients.addresses.troubled(), "and this was all of it");
+}
+
+#[tokio::test]
+async fn writes_keep_their_connection_beside_an_address_that_was_never_reached() {
+    let (port, mut found) = listeners(&[FIRST, SECOND]).await;
+    let alive = Server::on(found.pop().expect("two"), Act::Answer);
+    drop(found);
+    let _deaf = deaf(FIRST, port);
+    let rig = Rig::new(port, &[FIRST, SECOND]);
+    for _ in 0..10 {
+        let put = rig.write(full_body("body")).await.expect("one of them is well");
+        put.into_body().collect().await.expect("whole");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(alive.count() == 10 && alive.connections() <= 2, "{} connections", alive.connections());
 }
 
 #[tokio::test]

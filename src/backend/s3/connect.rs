@@ -66,13 +66,20 @@ pub struct Ways {
 /// A pool of connections.
 pub type Client = legacy::Client<Dialer, Body>;
 
-/// Makes the clients. `connect_timeout` is for a whole connection, resolving and TLS included; `pool_idle_max` connections are
-/// kept while nobody uses them. Where the endpoint is `https`, `ca_file` (PEM) is trusted in place of the platform's roots.
+/// Makes the clients. `connect_timeout` is for a whole connection, resolving and TLS included; whoever waits for an answer gives
+/// up after `attempt_timeout`, and who does so much sooner says nothing of the address; `pool_idle_max` connections are kept while
+/// nobody uses them. Where the endpoint is `https`, `ca_file` (PEM) is trusted in place of the platform's roots.
 ///
 /// # Errors
 /// Certificates that cannot be read.
-pub fn clients(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_file: Option<&Path>) -> Result<Clients, BoxError> {
-    clients_resolving(system(), connect_timeout, pool_idle_max, https, ca_file)
+pub fn clients(
+    connect_timeout: Duration,
+    attempt_timeout: Duration,
+    pool_idle_max: usize,
+    https: bool,
+    ca_file: Option<&Path>,
+) -> Result<Clients, BoxError> {
+    clients_resolving(system(), connect_timeout, attempt_timeout, pool_idle_max, https, ca_file)
 }
 
 /// The same, with a resolver of one's own.
@@ -82,6 +89,7 @@ pub fn clients(connect_timeout: Duration, pool_idle_max: usize, https: bool, ca_
 pub fn clients_resolving(
     resolve: Resolve,
     connect_timeout: Duration,
+    attempt_timeout: Duration,
     pool_idle_max: usize,
     https: bool,
     ca_file: Option<&Path>,
@@ -99,7 +107,7 @@ pub fn clients_resolving(
         }
     };
     let tls = Arc::new(tls.with_no_client_auth());
-    let addresses = Addresses::new(resolve);
+    let addresses = Addresses::new(resolve, attempt_timeout);
     let dialer = |choice| Dialer { addresses: Arc::clone(&addresses), choice, connect_timeout, tls: Arc::clone(&tls) };
     let (any, elsewhere) = (dialer(Choice::AnyWell), dialer(Choice::Elsewhere));
     let mut pools = legacy::Client::builder(TokioExecutor::new());
@@ -158,10 +166,11 @@ impl Dialer {
         let watch = Watch::new(&self.addresses, address);
         let reached = HttpsConnector::from((One(address), Arc::clone(&self.tls))).call(uri).await;
         watch.over();
-        reached.map_err(|error| {
-            self.addresses.failed(address);
-            format!("{address}: {error}").into()
-        })
+        match &reached {
+            Ok(_) => self.addresses.connected(address),
+            Err(_) => self.addresses.unreached(address),
+        }
+        reached.map_err(|error| format!("{address}: {error}").into())
     }
 }
 

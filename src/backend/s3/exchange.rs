@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use tokio::time::Instant;
 
 use super::connect::{Client, classify};
-use super::resolve::{Addresses, PATIENCE, Peer};
+use super::resolve::{Addresses, Peer};
 use crate::backend::{BackendError, BackendErrorKind, Body, BoxError};
 
 /// The connection that the pool gave is not to be trusted; nothing was sent that matters.
@@ -46,9 +46,11 @@ pub(super) async fn exchange(
         Ok(response) => {
             if let Some(peer) = response.extensions().get::<Peer>() {
                 match response.status() {
-                    StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-                        addresses.stumbled(peer.address);
-                    }
+                    // A 503 may be a plea for pace; another address may have more of it.
+                    StatusCode::INTERNAL_SERVER_ERROR
+                    | StatusCode::BAD_GATEWAY
+                    | StatusCode::SERVICE_UNAVAILABLE
+                    | StatusCode::GATEWAY_TIMEOUT => addresses.stumbled(peer.address),
                     _ => addresses.answered(peer.address),
                 }
             }
@@ -85,7 +87,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.watched
-            && self.since.elapsed() >= PATIENCE
+            && self.since.elapsed() >= self.addresses.silence()
             && let Some(peer) = self.peer()
         {
             self.addresses.failed(peer.address);
@@ -93,7 +95,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The body of an answer: one that breaks, or is given up while it stalls, is a failure of its address.
+/// The body of an answer: one that breaks, or is given up because it stalls, is a failure of its address.
 pub(super) struct Watched {
     inner: Incoming,
     addresses: Arc<Addresses>,
@@ -142,7 +144,7 @@ impl http_body::Body for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if self.stalled_since.is_some_and(|since| since.elapsed() >= PATIENCE) {
+        if self.stalled_since.is_some_and(|since| since.elapsed() >= self.addresses.silence()) {
             self.failed();
         }
     }

@@ -22,7 +22,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, empty_body};
+use super::{
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
+    full_body,
+};
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
@@ -36,6 +39,9 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').
 
 /// What stays as it is in a query value that we make.
 const QUERY_VALUE: &AsciiSet = &KEY.add(b'/');
+
+/// Most bytes of an error whose end only the connection's end tells.
+const UNFRAMED_ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Headers that a read has at the most, besides those that its batch gives it.
 const READ_HEADERS: usize = 8;
@@ -81,16 +87,12 @@ impl S3Store {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
         match answer {
-            Ok(response) if ends_with_its_connection(&response) => {
-                self.metrics.attempts_no_answer.inc();
-                Err(BackendError {
-                    kind: BackendErrorKind::Garbled,
-                    source: "a body that only the connection's end would end".into(),
-                })
-            }
             Ok(response) => {
+                let unframed = ends_with_its_connection(&response);
+                let response = Watched::of(response, &self.clients.addresses);
+                let response = if unframed { self.framed(response).await? } else { response };
                 self.count(&response);
-                Ok(Watched::of(response, &self.clients.addresses))
+                Ok(response)
             }
             Err(error) => {
                 self.metrics.attempts_no_answer.inc();
@@ -122,9 +124,27 @@ impl S3Store {
         }
     }
 
+    /// An error without a length, with one: its status says what matters, and it is short.
+    async fn framed(&self, response: Response<Body>) -> Attempt {
+        let (head, body) = response.into_parts();
+        let whole = match head.status.is_client_error() || head.status.is_server_error() {
+            true => collect(body, UNFRAMED_ERROR_BYTES_MAX).await,
+            false => Err("a body that only the connection's end would end".into()),
+        };
+        match whole {
+            Ok(bytes) => Ok(Response::from_parts(head, full_body(bytes))),
+            Err(source) => {
+                self.metrics.attempts_no_answer.inc();
+                Err(BackendError { kind: BackendErrorKind::Unframed, source })
+            }
+        }
+    }
+
     fn count<B>(&self, response: &Response<B>) {
         match response.status().as_u16() {
-            429 | 503 => self.metrics.attempts_slow_down.inc(),
+            // Whoever reads its code knows what it is, and counts it.
+            503 => {}
+            429 => self.metrics.attempts_slow_down.inc(),
             status if status >= 500 => self.metrics.attempts_failed.inc(),
             _ => self.metrics.attempts_ok.inc(),
         }

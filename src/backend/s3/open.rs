@@ -32,7 +32,13 @@ impl S3Store {
         };
         let https = scheme == &http::uri::Scheme::HTTPS;
         Ok(Self {
-            clients: connect::clients(config.connect_timeout, config.concurrency, https, config.ca_file.as_deref())?,
+            clients: connect::clients(
+                config.connect_timeout,
+                config.attempt_timeout,
+                config.concurrency,
+                https,
+                config.ca_file.as_deref(),
+            )?,
             scheme: scheme.clone(),
             authority: authority.clone(),
             addressing: config.addressing,

@@ -17,12 +17,18 @@ use tokio::time::Instant;
 /// How long a failure counts against an address that has not answered since.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// What takes longer than this, and is then given up, counts as a failure of the address: whoever goes away earlier says nothing
-/// about it. It is also how long an address may take to connect before the next one is tried beside it (RFC 8305, section 8).
+/// How long an address may take to connect before the next one is tried beside it (RFC 8305, section 8). One that has taken longer
+/// when it is given up has failed; whoever goes away earlier says nothing about it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// An address that has not been reached for this long has no kept connections any more: those that idle are closed before.
+const KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// Most addresses of a name that are tried for one connection.
 const TRIED_MAX: usize = 8;
+
+/// Share of `attempt_timeout` after which an attempt was given up for its silence: its own clock began a little earlier.
+const SILENCE_SHARE: f64 = 0.9;
 
 /// Most addresses whose failures are remembered; names whose addresses keep changing must not fill the memory.
 const REMEMBERED_MAX: usize = 256;
@@ -51,7 +57,28 @@ pub struct Addresses {
     turn: AtomicUsize,
     /// Whether any failure is remembered: what is well costs no lock.
     troubled: AtomicBool,
-    troubles: Mutex<HashMap<SocketAddr, Trouble>>,
+    /// See [`Addresses::silence`].
+    silence: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    troubles: HashMap<SocketAddr, Trouble>,
+    /// The addresses to which there have been connections, and since when there can be no new one.
+    met: HashMap<SocketAddr, Option<Instant>>,
+}
+
+impl State {
+    /// Whether connections to an address that cannot be reached may be among those that are kept.
+    fn may_be_kept(&mut self, address: SocketAddr, now: Instant) -> bool {
+        let Some(unreached_since) = self.met.get_mut(&address) else { return self.met.len() >= REMEMBERED_MAX };
+        let kept = now - *unreached_since.get_or_insert(now) < KEPT_MAX;
+        if !kept {
+            self.met.remove(&address);
+        }
+        kept
+    }
 }
 
 /// The last failure of an address.
@@ -60,6 +87,8 @@ struct Trouble {
     at: Instant,
     /// It has answered since.
     answered: bool,
+    /// Connections to it may be kept, which share its fate.
+    kept: bool,
 }
 
 impl Trouble {
@@ -78,13 +107,14 @@ pub(super) struct Peer {
 }
 
 impl Addresses {
-    /// Addresses that `resolve` finds.
-    pub fn new(resolve: Resolve) -> Arc<Self> {
+    /// Addresses that `resolve` finds. Their callers wait `attempt_timeout` for an answer.
+    pub fn new(resolve: Resolve, attempt_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             resolve,
             turn: AtomicUsize::new(0),
             troubled: AtomicBool::new(false),
-            troubles: Mutex::new(HashMap::new()),
+            silence: attempt_timeout.mul_f64(SILENCE_SHARE),
+            state: Mutex::default(),
         })
     }
 
@@ -98,25 +128,45 @@ impl Addresses {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")));
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        Ok(order(found, turn, choice, &self.lock(), Instant::now()))
+        Ok(order(found, turn, choice, &self.lock().troubles, Instant::now()))
     }
 
-    /// The address could not be reached or gave no answer.
+    /// What gets no answer for this long and is then given up was given up for that, and is a failure of the address; whoever
+    /// leaves earlier has other reasons.
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// There is a new connection to the address.
+    pub(super) fn connected(&self, address: SocketAddr) {
+        let met = &mut self.lock().met;
+        if met.len() < REMEMBERED_MAX || met.contains_key(&address) {
+            met.insert(address, None);
+        }
+    }
+
+    /// The address could not be reached.
+    pub(super) fn unreached(&self, address: SocketAddr) {
+        let kept = self.lock().may_be_kept(address, Instant::now());
+        self.note(address, false, kept);
+    }
+
+    /// The address gave no answer on a connection that there was.
     pub(super) fn failed(&self, address: SocketAddr) {
-        self.note(address, false);
+        self.note(address, false, true);
     }
 
     /// The address answered that something failed there: it is alive, but another may do better.
     pub(super) fn stumbled(&self, address: SocketAddr) {
-        self.note(address, true);
+        self.note(address, true, true);
     }
 
-    fn note(&self, address: SocketAddr, answered: bool) {
+    fn note(&self, address: SocketAddr, answered: bool, kept: bool) {
         let now = Instant::now();
-        let mut troubles = self.lock();
+        let troubles = &mut self.lock().troubles;
         troubles.retain(|_, trouble| now - trouble.at < MEMORY);
         if troubles.len() < REMEMBERED_MAX || troubles.contains_key(&address) {
-            troubles.insert(address, Trouble { at: now, answered });
+            troubles.insert(address, Trouble { at: now, answered, kept });
         }
         self.troubled.store(true, Ordering::Relaxed);
     }
@@ -127,7 +177,7 @@ impl Addresses {
             return;
         }
         let now = Instant::now();
-        let mut troubles = self.lock();
+        let troubles = &mut self.lock().troubles;
         if let Some(trouble) = troubles.get_mut(&address) {
             trouble.answered = true;
         }
@@ -135,20 +185,22 @@ impl Addresses {
         self.troubled.store(some, Ordering::Relaxed);
     }
 
-    /// Whether any address has failed lately without an answer since.
+    /// Whether a connection that has been kept may be to an address that has failed lately without an answer since.
     pub(super) fn troubled(&self) -> bool {
-        self.troubled.load(Ordering::Relaxed) && self.lock().values().any(|trouble| trouble.counts(Choice::AnyWell, Instant::now()))
+        let now = Instant::now();
+        let of_kept = |trouble: &Trouble| trouble.kept && trouble.counts(Choice::AnyWell, now);
+        self.troubled.load(Ordering::Relaxed) && self.lock().troubles.values().any(of_kept)
     }
 
     /// Whether a connection that has been kept is not to be trusted: its address has failed since it was made, and has not
     /// answered since.
     pub(super) fn distrusts(&self, peer: &Peer) -> bool {
-        let trouble = self.lock().get(&peer.address).copied();
+        let trouble = self.lock().troubles.get(&peer.address).copied();
         trouble.is_some_and(|trouble| peer.since < trouble.at && trouble.counts(Choice::AnyWell, Instant::now()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Trouble>> {
-        self.troubles.lock().expect("no code panics while it holds the lock")
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 
@@ -196,7 +248,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(address) = self.address.filter(|_| self.since.elapsed() >= PATIENCE) {
-            self.addresses.failed(address);
+            self.addresses.unreached(address);
         }
     }
 }
@@ -212,7 +264,7 @@ mod tests {
     }
 
     fn addresses(hosts: &'static [u8]) -> Arc<Addresses> {
-        Addresses::new(Arc::new(|_, _| Box::pin(async { Ok(hosts.iter().copied().map(address).collect()) })))
+        Addresses::new(Arc::new(|_, _| Box::pin(async { Ok(hosts.iter().copied().map(address).collect()) })), SECOND)
     }
 
     async fn first(addresses: &Addresses, choice: Choice) -> SocketAddr {
@@ -264,7 +316,7 @@ mod tests {
         for preferred in [six, address(1)] {
             let other = if preferred == six { address(1) } else { six };
             let resolve: Resolve = Arc::new(move |_, _| Box::pin(async move { Ok(vec![preferred, other]) }));
-            let addresses = Addresses::new(resolve);
+            let addresses = Addresses::new(resolve, SECOND);
             for _ in 0..3 {
                 assert_eq!(first(&addresses, Choice::AnyWell).await, preferred);
             }
@@ -297,10 +349,27 @@ mod tests {
         let stalled = Watch::new(&addresses, address(2));
         tokio::time::sleep(PATIENCE).await;
         settled.over();
-        assert!(!addresses.troubled());
+        assert!(!addresses.troubled.load(Ordering::Relaxed));
         drop(stalled);
         assert_eq!(first(&addresses, Choice::AnyWell).await, address(1));
         assert_eq!(first(&addresses, Choice::AnyWell).await, address(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_was_never_met_casts_no_doubt_on_what_is_kept() {
+        let addresses = addresses(&[1, 2]);
+        addresses.connected(address(2));
+        addresses.unreached(address(1));
+        assert!(!addresses.troubled());
+        assert_eq!(first(&addresses, Choice::AnyWell).await, address(2), "though it goes last");
+        addresses.unreached(address(2));
+        assert!(addresses.troubled(), "connections that are kept may be as dead");
+        tokio::time::sleep(KEPT_MAX).await;
+        addresses.unreached(address(2));
+        assert!(!addresses.troubled(), "none is kept any more");
+        addresses.connected(address(2));
+        addresses.failed(address(2));
+        assert!(addresses.troubled());
     }
 
     #[tokio::test(start_paused = true)]
@@ -310,7 +379,7 @@ mod tests {
             addresses.failed(SocketAddr::from(([10, 1, 0, n], 80)));
             addresses.failed(SocketAddr::from(([10, 2, 0, n], 80)));
         }
-        assert_eq!(addresses.lock().len(), REMEMBERED_MAX);
+        assert_eq!(addresses.lock().troubles.len(), REMEMBERED_MAX);
     }
 
     #[tokio::test]

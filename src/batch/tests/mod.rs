@@ -8,6 +8,7 @@ pub(crate) mod reader;
 mod sim_body;
 pub(crate) mod store;
 pub(crate) mod untar;
+mod uploads;
 pub(crate) mod writes;
 
 mod deadlines;
@@ -133,6 +134,7 @@ impl Rig {
             breaker: Breaker::new("sim", breaker, metrics.backend("sim")),
             retries: RetryBudget::new(0.2, metrics.backend("sim")),
             metrics: metrics.backend("sim"),
+            warnings: crate::backend::warnings::Warnings::default(),
             attempt_timeout: numbers.attempt_timeout,
             response_timeout: numbers.response_timeout,
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
@@ -188,10 +190,15 @@ impl Rig {
 
     /// With headers that go along with each read.
     pub async fn try_start_with(&self, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
+        self.try_start_as(self.format, request, headers).await
+    }
+
+    /// In another format than the rig's.
+    pub async fn try_start_as(&self, format: Format, request: &Value, headers: HeaderMap) -> crate::error::Result<Response<Body>> {
         let body = serde_json::to_vec(request).expect("JSON");
         // Its body has come.
         let paid = self.admission.begin(0)?;
-        let batch = request::parse(&body, 10_000, Some("b"), self.format).expect("valid");
+        let batch = request::parse(&body, 10_000, Some("b"), format).expect("valid");
         let admitted = paid.admit(body.len() as u64, batch.entries.len()).await?;
         self.batches.admit_at_backends(batch.buckets(Some("b")))?;
         let plan = Plan {
@@ -201,7 +208,7 @@ impl Rig {
             routes: Arc::clone(&self.routes),
             headers: Arc::new(headers),
         };
-        Ok(self.batches.start(batch, self.format, plan, admitted, RequestId(0x4f0c)))
+        Ok(self.batches.start(batch, format, plan, admitted, RequestId(0x4f0c)))
     }
 
     /// Runs a batch to its end.
@@ -266,6 +273,16 @@ pub(crate) struct Answer {
     pub ended: Ended,
     /// From the request to the end.
     pub took: Duration,
+    /// Each time that the client asked for more: when it did, when something came, or the end, and how many octets it had then.
+    pub waits: Vec<Wait>,
+}
+
+/// A client that waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub since: Instant,
+    pub until: Instant,
+    pub octets: usize,
 }
 
 impl Client {
@@ -273,7 +290,7 @@ impl Client {
         let (head, mut body) = response.into_parts();
         let header = |name: &str| head.headers[name].to_str().expect("text").to_owned();
         let (content_type, count) = (header("content-type"), header("batch-count").parse().expect("a number"));
-        let mut octets = Vec::new();
+        let (mut octets, mut waits) = (Vec::new(), Vec::new());
         let mut stalled = false;
         let ended = loop {
             match self {
@@ -285,15 +302,24 @@ impl Client {
                 Self::Drip { pause_ms } => sleep(Duration::from_millis(pause_ms)).await,
                 _ => {}
             }
-            match timeout(FOR_EVER, body.frame()).await {
-                Err(_) => break Ended::Never,
-                Ok(None) => break Ended::Cleanly,
-                Ok(Some(Err(_))) => break Ended::Broken,
-                Ok(Some(Ok(frame))) => octets.extend_from_slice(&frame.into_data().expect("no trailers")),
+            let since = Instant::now();
+            let frame = timeout(FOR_EVER, body.frame()).await;
+            let ended = match frame {
+                Err(_) => Some(Ended::Never),
+                Ok(None) => Some(Ended::Cleanly),
+                Ok(Some(Err(_))) => Some(Ended::Broken),
+                Ok(Some(Ok(frame))) => {
+                    octets.extend_from_slice(&frame.into_data().expect("no trailers"));
+                    None
+                }
+            };
+            waits.push(Wait { since, until: Instant::now(), octets: octets.len() });
+            if let Some(ended) = ended {
+                break ended;
             }
         };
         drop(body);
-        Answer { content_type, count, octets, ended, took: started.elapsed() }
+        Answer { content_type, count, octets, ended, took: started.elapsed(), waits }
     }
 }
 

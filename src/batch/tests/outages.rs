@@ -114,7 +114,7 @@ async fn a_store_that_asks_everyone_for_pace_is_not_asked_ever_faster() {
     let wanted = many(200);
     let rig = rig(numbers(), &wanted, Step { head_ms: 1, ..Step::of(Act::Status(503, "SlowDown")) });
     let answer = rig.run(&request(&wanted), Client::Eager).await;
-    assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
+    assert!(statuses(&answer).iter().all(|status| *status == 503), "those that were never asked, too");
     assert!(answer.took <= DEADLINE + 2 * rig.numbers.attempt_timeout, "{:?}", answer.took);
     assert_eq!((rig.backend.limiter.limit(), rig.backend.metrics.breaker_opened.get()), (1, 0));
     assert_eq!(rig.backend.metrics.retries_refused.get(), 0, "pacing is outside of the budget");
@@ -204,4 +204,87 @@ async fn a_store_that_is_silent_for_longer_than_any_deadline_opens_the_breaker()
     assert!(statuses(&answer).iter().all(|status| matches!(status, 503 | 504)));
     assert!(rig.backend.metrics.breaker_opened.get() > 0);
     rig.settled().await.expect("settled");
+}
+
+/// Lone reads of a good object, for as long as `work` lasts: to them the store is as it always was.
+async fn beside_others<T>(rig: &Rig, work: impl Future<Output = T>) -> T {
+    let other = [Wanted::of("other")];
+    rig.store.put("other", Object::of(300));
+    let others = async {
+        loop {
+            assert_eq!(statuses(&rig.run(&request(&other), Client::Eager).await), [200]);
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = others => unreachable!("they never end"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_gets_nothing_ends_in_one_deadline_whatever_others_get() {
+    let acts = [
+        (Act::Unreachable, &[503][..]),
+        (Act::Reset, &[504]),
+        (Act::StallAfter(0), &[504]),
+        (Act::StallAfter(1), &[504]),
+        (Act::Silent, &[504]),
+        (Act::Status(500, "InternalError"), &[500, 504]),
+        (Act::Status(503, "SlowDown"), &[503]),
+        (Act::Status(429, "TooManyRequests"), &[503]),
+    ];
+    for (act, expected) in acts {
+        let wanted = many(300);
+        let rig = rig(Numbers { concurrency: 16, ..numbers() }, &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+        wanted.iter().for_each(|wanted| rig.store.always(&wanted.key, Step::of(act)));
+        let answer = beside_others(&rig, rig.run(&request(&wanted), Client::Eager)).await;
+        assert!(statuses(&answer).iter().all(|status| expected.contains(status)), "{act:?} {:?}", statuses(&answer));
+        let longest = DEADLINE + 2 * (rig.numbers.attempt_timeout + Duration::from_secs(1));
+        assert!(answer.took <= longest, "{act:?}: {:?}", answer.took);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_get_does_not_make_a_batch_ask_faster_that_is_put_off() {
+    let wanted = many(300);
+    let numbers = Numbers { backoff_max: Duration::from_secs(2), ..numbers() };
+    let rig = rig(numbers, &wanted, Step { head_ms: 5, ..Step::of(Act::Healthy) });
+    wanted.iter().for_each(|wanted| rig.store.always(&wanted.key, Step::of(Act::Status(503, "SlowDown"))));
+    let answer = beside_others(&rig, rig.run(&request(&wanted), Client::Eager)).await;
+    let others = rig.store.asked("other").len();
+    let asked = rig.store.asked_count() - others;
+    // Most of them before the limit has halved a few times; at the end each second or two as many as there are permits.
+    assert!(asked <= 400, "{asked} requests");
+    // Those that come after the first have one try each.
+    let (late, for_others) = (rig.store.asked_since(DEADLINE / 2) - rig.store.asked_since(DEADLINE), 5 * 5);
+    assert!(late <= for_others + 50, "{late} requests in 5 s");
+    assert!(others as u64 >= answer.took.as_secs() * 3, "{others}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_objects_in_a_row_cost_a_batch_no_good_one_while_others_are_served() {
+    let wanted = many(60);
+    let rig = rig(Numbers { concurrency: 4, ..numbers() }, &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    wanted[..12].iter().for_each(|wanted| rig.store.always(&wanted.key, Step::of(Act::Reset)));
+    let answer = beside_others(&rig, rig.run(&request(&wanted), Client::Eager)).await;
+    let statuses = statuses(&answer);
+    assert!(statuses[12..].iter().all(|status| *status == 200), "{statuses:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_of_bad_objects_do_not_speak_for_the_backend_where_a_good_one_waits() {
+    let all = many(203);
+    let rig = rig(numbers(), &all, Step { head_ms: 20, ..Step::of(Act::Healthy) });
+    let (bad, good) = all.split_at(200);
+    bad.iter().for_each(|wanted| rig.store.always(&wanted.key, Step::of(Act::Status(503, "ServiceUnavailable"))));
+    for bad in bad.chunks(100) {
+        let response = rig.start(&request(bad)).await;
+        tokio::spawn(Client::Eager.take(response, Instant::now()));
+    }
+    sleep(Duration::from_secs(3)).await;
+    assert!(rig.backend.breaker.is_open());
+    let answer = rig.run(&request(good), Client::Eager).await;
+    assert_eq!(statuses(&answer), [200; 3]);
+    assert!(answer.took <= Duration::from_millis(2200), "the second turn at the latest: {:?}", answer.took);
 }

@@ -19,6 +19,8 @@ pub struct Part {
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
+    /// Octets of the answer up to its end.
+    pub end: usize,
 }
 
 impl Part {
@@ -76,7 +78,7 @@ pub fn read(content_type: &str, octets: &[u8]) -> Result<Reading, String> {
             return if cut { Ok(reading) } else { Err(format!("no delimiter after {} parts", reading.parts.len())) };
         };
         let Some((part, after)) = read_part(after)? else { return Ok(reading) };
-        reading.parts.push(part);
+        reading.parts.push(Part { end: octets.len() - after.len(), ..part });
         rest = after;
         first = false;
     }
@@ -109,7 +111,7 @@ fn read_part(octets: &[u8]) -> Result<Option<(Part, &[u8])>, String> {
         return Ok(None);
     }
     let (body, after) = after.split_at(length);
-    Ok(Some((Part { id, status, headers, body: body.to_vec() }, after)))
+    Ok(Some((Part { id, status, headers, body: body.to_vec(), end: 0 }, after)))
 }
 
 fn part_id(text: &str) -> Result<PartId, String> {

@@ -70,12 +70,15 @@ impl http_body::Body for SimBody {
         self.waiting = None;
         if self.rest.is_empty() {
             let broken = matches!(self.ends, Ends::Broken);
+            if !broken {
+                self.store.gave(0, self.step.act);
+            }
             self.ends = Ends::Clean;
             return Poll::Ready(broken.then(|| Err(SECRET.into())));
         }
         let count = self.step.frame_bytes.clamp(1, self.rest.len());
         let frame = self.rest.split_to(count);
-        self.store.gave(count);
+        self.store.gave(count, self.step.act);
         Poll::Ready(Some(Ok(Frame::data(frame))))
     }
 }

@@ -17,6 +17,7 @@ use crate::types::ByteRange;
 pub use super::faults::{Act, Fault, FaultWindow, Faults, Step};
 use super::objects::{Object, SECRET, ask, healthy, refusal};
 use super::sim_body::{Ends, SimBody};
+use super::uploads::Uploads;
 
 /// Header by which a test knows its own requests at the store.
 pub const JOB: &str = "x-of-job";
@@ -46,11 +47,14 @@ struct State {
     reading_peak: usize,
     bodies: usize,
     given_bytes: usize,
+    /// When bytes of good answers, or their ends, were handed out.
+    gave_at: Vec<Instant>,
     asked: Vec<(Instant, ReadAsk)>,
     faults: Option<Faults>,
     met: Vec<Met>,
     /// The numbers of the writes that were carried out.
     carried: Vec<Option<u32>>,
+    uploads: Uploads,
     /// What each key held from when on.
     history: HashMap<String, Vec<(Instant, Option<Object>)>>,
     /// How long the store was waited for, by asker.
@@ -166,6 +170,13 @@ impl SimStore {
         self.lock().given_bytes
     }
 
+    /// Whether it handed out bytes of any good answer, or the end of one, within a time.
+    pub fn gave_within(&self, from: Instant, until: Instant) -> bool {
+        let state = self.lock();
+        let first = state.gave_at.partition_point(|at| *at < from);
+        state.gave_at.get(first).is_some_and(|at| *at <= until)
+    }
+
     /// Keeps an eye on how much of `pool` is taken.
     pub fn watch(&self, pool: Pool) {
         self.lock().watched = Some(pool);
@@ -219,16 +230,28 @@ impl SimStore {
         self.lock().bodies -= 1;
     }
 
-    pub(super) fn gave(&self, bytes: usize) {
+    pub(super) fn gave(&self, bytes: usize, act: Act) {
         let mut state = self.lock();
         state.look();
         state.given_bytes += bytes;
+        if !matches!(act, Act::Status(..)) {
+            state.gave_at.push(Instant::now());
+        }
     }
 
     pub(super) fn carry_out(&self, job: Option<u32>, key: &str, object: Option<Object>) {
         let mut state = self.lock();
         state.set(key, object);
         state.carried.push(job);
+    }
+
+    /// A step of an upload was carried out.
+    pub(super) fn carried_step(&self, job: Option<u32>) {
+        self.lock().carried.push(job);
+    }
+
+    pub(super) fn with_uploads<T>(&self, work: impl FnOnce(&mut Uploads) -> T) -> T {
+        work(&mut self.lock().uploads)
     }
 
     pub(super) fn is_wrong(&self, what: String) {

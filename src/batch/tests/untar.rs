@@ -8,7 +8,7 @@ use serde_json::Value;
 const BLOCK: usize = 512;
 
 /// What the last member is called.
-const SUMMARY: &str = ".batchget-summary.json";
+pub const SUMMARY: &str = ".batchget-summary.json";
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! Writes of a simulated store: PUT, conditional or not, and DELETE. What enters is a forwarded request whose [`JOB`] numbers
-//! it; a PUT brings [`content`] of its own generation, which `x-amz-meta-generation` says. Invariant: an object is stored only if
+//! it, or a step of an upload in parts ([`super::uploads`]); a PUT brings [`content`] of its own generation, which `x-amz-meta-generation` says. Invariant: an object is stored only if
 //! all of its body has arrived.
 
 use std::time::Duration;
@@ -43,12 +43,17 @@ impl SimStore {
                 }
                 _ => {}
             }
+            if head.uri.query().is_some() {
+                let answer = self.upload_step(&head, key, bytes);
+                sleep(Duration::from_millis(step.head_ms)).await;
+                return answered(step.act, answer).await;
+            }
             let before = self.object(key);
             if !holds(&head.headers, before.as_ref()) {
                 return Ok(told(refusal(StatusCode::PRECONDITION_FAILED, "PreconditionFailed")));
             }
             let after = (head.method == Method::PUT).then(|| {
-                let generation = number(&head.headers, GENERATION).expect("every PUT says what it brings");
+                let generation = generation(&head.headers);
                 if bytes != content(key, generation, length) {
                     self.is_wrong(format!("the bytes of {asker:?} are not those that were sent"));
                 }
@@ -56,14 +61,23 @@ impl SimStore {
             });
             self.carry_out(asker.0, key, after.clone());
             sleep(Duration::from_millis(step.head_ms)).await;
-            match step.act {
-                Act::LostAnswer => failed(BackendErrorKind::NoAnswer),
-                Act::SilentAfterWrite => std::future::pending().await,
-                _ => Ok(done(after)),
-            }
+            answered(step.act, done(after)).await
         };
         unless_reset(self.next_reset(key), work).await
     }
+}
+
+/// How a write that was carried out is answered.
+async fn answered(act: Act, answer: Response<Body>) -> Attempt {
+    match act {
+        Act::LostAnswer => failed(BackendErrorKind::NoAnswer),
+        Act::SilentAfterWrite => std::future::pending().await,
+        _ => Ok(answer),
+    }
+}
+
+pub(super) fn generation(headers: &HeaderMap) -> u32 {
+    number(headers, GENERATION).expect("every write says what it brings")
 }
 
 fn number(headers: &HeaderMap, name: &str) -> Option<u32> {
@@ -90,7 +104,7 @@ fn holds(headers: &HeaderMap, object: Option<&Object>) -> bool {
     none_match && if_match.is_none_or(|tag| object.is_some_and(|object| tag.as_bytes() == object.etag().as_bytes()))
 }
 
-fn told((status, headers, body): (StatusCode, HeaderMap, Vec<u8>)) -> Response<Body> {
+pub(super) fn told((status, headers, body): (StatusCode, HeaderMap, Vec<u8>)) -> Response<Body> {
     let mut response = Response::new(full_body(body));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response

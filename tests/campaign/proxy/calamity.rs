@@ -17,7 +17,7 @@ use crate::Fallible;
 use crate::faults::{Calamity, calendar};
 
 /// Where the store's name may lead.
-const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3))];
+pub const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3))];
 
 /// The name of the store, where the gateway has a table of names of its own.
 pub const NAME: &str = "store.campaign";
