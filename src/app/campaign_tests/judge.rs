@@ -196,7 +196,6 @@ impl<'a> Judge<'a> {
     /// it is tried again is an end only once the deadline has passed.
     fn explains(&self, outcome: &Outcome, key: &str, status: u16, code: &str) -> bool {
         let trouble = self.is_trouble(outcome) || self.is_left_behind(outcome, key);
-        // The deadline passed; and what is told is that the store could not be reached, or put it off.
         let late = status == 504 || (status == 503 && matches!(code, "ServiceUnavailable" | "SlowDown"));
         let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
         let says = |named: &str| code == named || code == code_of_status(status);
