@@ -207,16 +207,13 @@ impl<'a> Judge<'a> {
     /// Whether what the key's own attempts met, or an outage of the whole store, ends in such an error. What may be better when
     /// it is tried again is an end only once the deadline has passed.
     fn explains(&self, outcome: &Outcome, key: &str, status: u16, code: &str) -> bool {
-        let trouble = self.is_trouble(outcome);
-        // The deadline passed; and the store could not be reached, if it is that which is told.
-        let late = status == 504 || (status == 503 && code == "ServiceUnavailable");
-        // It was put off, or all were.
-        let paced = status == 503 && code == "SlowDown";
+        let trouble = self.is_trouble(outcome) || self.is_left_behind(outcome, key);
+        let late = status == 504 || (status == 503 && matches!(code, "ServiceUnavailable" | "SlowDown"));
         let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
         let says = |named: &str| code == named || code == code_of_status(status);
         let own = self.met_by(outcome, key).any(|met| match met.act {
             Act::Status(said @ (500 | 502 | 503 | 504), named) => tried && (late || said == status && says(named)),
-            Act::Status(429, _) => tried && (late || paced),
+            Act::Status(429, _) => tried && late,
             Act::Status(said, named) => said == status && says(named),
             Act::Garbled
             | Act::Longer(_)
@@ -231,11 +228,11 @@ impl<'a> Judge<'a> {
             Act::Healthy => met.changes && tried && late,
             _ => tried && late,
         });
-        let pleas = |window: &FaultWindow| window.prefix.is_empty() && matches!(window.fault, Fault::Says(429 | 503, _));
-        // Where nobody asks for anything else, a part of the keys may be all that is known of the store.
-        let unasked = self.met_by(outcome, key).next().is_none();
-        let unavailable = status == 503 && code == "ServiceUnavailable";
-        own || (trouble && late) || (unasked && unavailable && self.is_unwell(outcome)) || (paced && self.is_bad(outcome, pleas))
+        own || (trouble && late)
+    }
+
+    fn is_left_behind(&self, outcome: &Outcome, key: &str) -> bool {
+        self.met_by(outcome, key).next().is_none() && self.is_unwell(outcome)
     }
 
     pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
@@ -245,6 +242,7 @@ impl<'a> Judge<'a> {
             || versions.iter().any(refuses)
             || self.met_by(outcome, &wanted.key).any(|met| met.act != Act::Healthy || met.changes)
             || self.is_trouble(outcome)
+            || self.is_left_behind(outcome, &wanted.key)
     }
 
     /// Whether the store as a whole was unwell while the request was under way, or shortly before.
