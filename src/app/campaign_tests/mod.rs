@@ -17,6 +17,7 @@
 mod archives;
 mod bounds;
 mod clients;
+mod excuses;
 mod judge;
 mod plain;
 mod scenarios;
