@@ -3,6 +3,7 @@
 
 use super::clients::Outcome;
 use super::judge::Judge;
+use super::world::What;
 use crate::batch::tests::Wanted;
 use crate::batch::tests::objects::{Object, healthy};
 use crate::batch::tests::store::{Act, Fault, FaultWindow};
@@ -36,8 +37,14 @@ impl Judge<'_> {
         own || (trouble && late)
     }
 
+    /// Whether not every entry of this key was asked for, while enough of the store was unwell to take all permits or to open the
+    /// breaker.
     fn is_left_behind(&self, outcome: &Outcome, key: &str) -> bool {
-        self.met_by(outcome, key).next().is_none() && self.is_unwell(outcome)
+        let entries = match &outcome.job.what {
+            What::Batch(batch) => batch.wanted.iter().filter(|wanted| wanted.key == key).count(),
+            _ => 1,
+        };
+        self.met_by(outcome, key).count() < entries && self.is_unwell(outcome)
     }
 
     pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {

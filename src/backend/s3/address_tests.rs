@@ -381,7 +381,7 @@ async fn a_client_that_leaves_early_says_nothing_of_the_address() {
     let rig = Rig::new(port, &[FIRST]);
     rig.read(false).await.expect("well");
     server.does(Act::Silence);
-    assert!(timeout(ATTEMPT.mul_f64(0.75), rig.read(false)).await.is_err());
+    assert!(timeout(ATTEMPT.mul_f64(0.25), rig.read(false)).await.is_err());
     assert!(!rig.store.clients.addresses.troubled(), "the store had longer");
     assert!(rig.read_soon(false).await.is_none());
     assert!(rig.store.clients.addresses.troubled(), "and this was all of it");
