@@ -120,6 +120,8 @@ struct State {
     outage: Option<Outage>,
     row: Option<Row>,
     opened: Option<Opened>,
+    /// When a plain request was last answered that had been given up for the breaker.
+    late_at: Option<Instant>,
     /// Reads that wait.
     turns: Turns,
 }
@@ -323,6 +325,18 @@ impl Breaker {
             tracing::info!(backend = self.name, open.ms = at.elapsed().as_millis() as u64, "breaker closes: the backend answers");
             self.closed.notify_waiters();
         }
+    }
+
+    /// An answer came to a plain request that had been given up for the breaker: the backend is slow, and works.
+    pub(super) fn answered_late(&self) {
+        self.lock().late_at = Some(Instant::now());
+        self.answered();
+    }
+
+    /// Whether plain requests have lately been answered later than `attempt_timeout`.
+    fn answers_late(&self) -> bool {
+        let late_at = self.lock().late_at;
+        late_at.is_some_and(|at| at.elapsed() < self.memory())
     }
 
     fn paced(&self) {

@@ -36,7 +36,7 @@ const PATIENCE_SHARE: u32 = 4;
 const PLAIN_PER_PERMIT: usize = 2;
 
 /// Batches may wait up to this number, however few permits there are: the limit falls for seconds, a batch may last for minutes.
-const BATCHES_WAITING: usize = 16;
+const BATCHES_WAITING: usize = 32;
 
 /// Who waits: all plain requests share lane 0, each batch has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,8 +140,7 @@ impl Limiter {
         (&mut turn).await.expect("a waiter is only ever removed with its permit or by itself")
     }
 
-    /// A permit for a plain request that is not begun: it waits for `queue_wait` at the longest, and in an overload behind few
-    /// others.
+    /// A permit for a plain request that is not begun: it waits behind few others, or for `queue_wait` at the longest.
     ///
     /// # Errors
     /// [`Overloaded`]: the request is to be refused.
@@ -162,8 +161,15 @@ impl Limiter {
         };
         let _leave = Leave { limiter: self, ticket, since: Instant::now() };
         self.dispatch();
-        // Who is taken out of the queue, and who has waited for too long and leaves it, are told the same.
-        timeout(self.config.queue_wait, &mut turn).await.map_err(|_| Overloaded)?.map_err(|_| Overloaded)
+        loop {
+            match timeout(self.config.queue_wait, &mut turn).await {
+                // Who is taken out of the queue is told the same as who leaves it.
+                Ok(given) => return given.map_err(|_| Overloaded),
+                Err(_) if self.lock().is_crowded() => return Err(Overloaded),
+                // As few wait as would in an overload: the backend is slow, and would serve nobody sooner if this one left.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Whether no new batch is to begin: as many wait for a permit as there are permits for batches, so that each of them has
@@ -278,6 +284,7 @@ impl Limiter {
         state.in_use -= 1;
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
+        self.calm_down(&mut state);
     }
 
     /// A plain request has waited for too long: those that came before the newest few have, too, or soon will have.
@@ -315,6 +322,11 @@ impl State {
     fn plain_max(&self) -> usize {
         self.limit as usize * PLAIN_PER_PERMIT
     }
+
+    /// Whether more plain requests wait than may in an overload.
+    fn is_crowded(&self) -> bool {
+        self.queue.plain() > self.plain_max()
+    }
 }
 
 impl Drop for Permit {
@@ -334,11 +346,12 @@ struct Leave<'a> {
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         let mut state = self.limiter.lock();
+        let crowded = state.is_crowded();
         if !state.queue.leave(self.ticket) {
             return;
         }
         // A client that has less patience than `queue_wait` says it by going away.
-        if self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
+        if crowded && self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
             self.limiter.overload(&mut state);
         }
         self.limiter.show_plain(&state);

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::{Method, Request, StatusCode};
 use rand::rngs::SmallRng;
 
-use super::breaker::{Breaker, Cause, Pass, Target};
+use super::breaker::{Breaker, Cause, Pass};
 use super::limited::Limiter;
 use super::retry_budget::RetryBudget;
 use super::verdict::{Verdict, refusal};
@@ -91,7 +91,10 @@ impl Backend {
             (Verdict::Failing, pass) => pass.map(|pass| pass.failed(Cause::Status(heard.status), false)).unwrap_or_default(),
             (_, pass) => {
                 self.limiter.answered();
-                pass.or_else(|| self.breaker.try_enter(Target::of(heard.status.as_u16()))).map(Pass::answered).unwrap_or_default();
+                match pass {
+                    Some(pass) => pass.answered(),
+                    None => self.breaker.answered_late(),
+                }
                 if heard.is_whole {
                     self.moved();
                 }

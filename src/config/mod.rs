@@ -174,8 +174,8 @@ pub const ENTRY_PARSED_BYTES_MAX: u64 = 576;
 pub struct BatchConfig {
     /// Most entries. Default 10000.
     pub entries_max: usize,
-    /// Most entries of all batches that are not written yet; a batch that would make it more gets 503. Default 500000: at about
-    /// 112 bytes each (40, a key of 64, 8 for its turn) they take 54 MiB, less than half of what is kept for heads by default.
+    /// Most entries of all batches that are not written yet; a batch that would make it more gets 503. Default 1000000: at about
+    /// 112 bytes each (40, a key of 64, 8 for its turn) they take 107 MiB, less than what is kept for heads by default.
     pub entries_in_flight_max: usize,
     /// Largest request body. Default `"16MiB"`.
     #[serde(serialize_with = "value::as_size")]
@@ -205,7 +205,7 @@ impl Default for BatchConfig {
     fn default() -> Self {
         Self {
             entries_max: 10_000,
-            entries_in_flight_max: 500_000,
+            entries_in_flight_max: 1_000_000,
             body_bytes_max: 16 * MIB,
             entry_bytes: 256 * KIB,
             window_bytes: 32 * MIB,

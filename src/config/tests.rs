@@ -186,7 +186,7 @@ fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
     assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
     assert!(messages(result).contains("batch.entries_max (10000) is more than batch.entries_in_flight_max (9999)"));
     assert_eq!(
-        places(load_text("[server]\nmemory_bytes_max = \"2GiB\"\n[batch]\nentries_max = 600000\n")),
+        places(load_text("[server]\nmemory_bytes_max = \"4GiB\"\n[batch]\nentries_max = 1100000\n")),
         ["4 batch.entries_max"]
     );
     let result = load_text("[batch]\nentries_max = 300000\n");

@@ -1,5 +1,6 @@
 //! The body of a backend's answer on its way to the client. It carries the permit of its request and gives it back with the
-//! last byte, or while the client stalls; then it takes one again before it asks the backend for more. A backend that sends
+//! last byte, while the client stalls (then it takes one again before it asks the backend for more), or for good once it has
+//! waited for the backend beyond `attempt_timeout`: what lasts must not keep others from being answered. A backend that sends
 //! nothing for too long breaks it. Either is the backend's doing, and its breaker is told; what a client does is not. What moves
 //! is data, and of an answer that is no failure.
 
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
 use http_body::{Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::backend::breaker::Cause;
 use crate::backend::limited::{Lane, Permit};
@@ -26,7 +27,7 @@ const STALL: Duration = Duration::from_secs(1);
 pub enum Turn {
     /// It needs none: an upload waits for its client.
     Free,
-    /// It gave its permit back, since it had waited for long; it takes one again to go on.
+    /// It gave its permit back, since it had waited for long; it goes on without.
     GivenBack,
     /// It has one.
     Held(Permit),
@@ -44,6 +45,9 @@ pub struct Permitted {
     unknown_if_broken: bool,
     permit: Arc<Mutex<Option<Permit>>>,
     acquiring: Option<BoxFuture<'static, Permit>>,
+    /// When the permit goes back for good; there once the backend has been waited for.
+    turn_ends: Option<Pin<Box<Sleep>>>,
+    begun: Instant,
     watch: Watch,
     timeout: Pin<Box<Sleep>>,
     waiting: bool,
@@ -62,14 +66,39 @@ impl Permitted {
         let moves = is_well(status);
         let (counted, permit) = match turn {
             Turn::Free => (false, None),
-            Turn::GivenBack => (true, None),
+            Turn::GivenBack => (false, None),
             Turn::Held(permit) => (true, Some(permit)),
         };
         let permit = Arc::new(Mutex::new(permit));
         let given_back = Arc::clone(&permit);
         let watch = stalls.watch(STALL, move || drop(lock(&given_back).take()));
         let timeout = Box::pin(sleep(backend.response_timeout));
-        Self { inner, backend, counted, moves, unknown_if_broken, permit, acquiring: None, watch, timeout, waiting: false }
+        Self {
+            inner,
+            backend,
+            counted,
+            moves,
+            unknown_if_broken,
+            permit,
+            acquiring: None,
+            turn_ends: None,
+            begun: Instant::now(),
+            watch,
+            timeout,
+            waiting: false,
+        }
+    }
+
+    /// Gives the permit back for good when its time is up.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) {
+        if !self.counted {
+            return;
+        }
+        let until = self.begun + self.backend.attempt_timeout;
+        if self.turn_ends.get_or_insert_with(|| Box::pin(sleep_until(until))).as_mut().poll(cx).is_ready() {
+            self.counted = false;
+            drop(lock(&self.permit).take());
+        }
     }
 
     /// The backend broke the body.
@@ -122,6 +151,7 @@ impl http_body::Body for Permitted {
                 Poll::Ready(frame)
             }
             Poll::Pending => {
+                self.poll_turn(cx);
                 if !self.waiting {
                     self.waiting = true;
                     let at = Instant::now() + self.backend.response_timeout;

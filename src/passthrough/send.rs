@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, Uri};
 use rand::Rng;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::outcome::Unanswered;
 use super::permitted::{Permitted, Turn};
@@ -113,7 +113,7 @@ impl Passthrough {
             if answer.is_err() {
                 // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
                 turn = Turn::GivenBack;
-                pass.take().map(|pass| pass.failed(Cause::TimedOut, failures > 0)).unwrap_or_default();
+                pass.take().map(|pass| pass.overdue(failures > 0)).unwrap_or_default();
                 answer = timeout_at(until, attempt).await;
             }
             let Ok(answer) = answer else { return Err(unanswered(Unanswered::late(ask.head), backend)) };
@@ -191,7 +191,7 @@ impl Passthrough {
 
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
         let busy = |Overloaded| Error::refused(Budget::Permits, "more is asked of the store than it can answer; try again shortly");
-        backend.limiter.admit().await.map_err(busy)
+        timeout(backend.response_timeout, backend.limiter.admit()).await.unwrap_or(Err(Overloaded)).map_err(busy)
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::clients::Outcome;
 use super::judge::Judge;
-use super::world::What;
 use crate::batch::tests::Wanted;
 use crate::batch::tests::objects::{Object, healthy};
 use crate::batch::tests::store::{Act, Fault, FaultWindow};
@@ -13,7 +12,7 @@ impl Judge<'_> {
     /// Whether what the key's own attempts met, or an outage of the whole store, ends in such an error. What may be better when
     /// it is tried again is an end only once the deadline has passed.
     pub(super) fn explains(&self, outcome: &Outcome, key: &str, status: u16, code: &str) -> bool {
-        let trouble = self.is_trouble(outcome) || self.is_left_behind(outcome, key);
+        let trouble = self.is_trouble(outcome) || self.is_left_behind(outcome);
         let late = status == 504 || (status == 503 && matches!(code, "ServiceUnavailable" | "SlowDown"));
         let tried = outcome.ended - outcome.started >= self.world.numbers.deadline || trouble;
         let says = |named: &str| code == named || code == code_of_status(status);
@@ -37,14 +36,10 @@ impl Judge<'_> {
         own || (trouble && late)
     }
 
-    /// Whether not every entry of this key was asked for, while enough of the store was unwell to take all permits or to open the
-    /// breaker.
-    fn is_left_behind(&self, outcome: &Outcome, key: &str) -> bool {
-        let entries = match &outcome.job.what {
-            What::Batch(batch) => batch.wanted.iter().filter(|wanted| wanted.key == key).count(),
-            _ => 1,
-        };
-        self.met_by(outcome, key).count() < entries && self.is_unwell(outcome)
+    /// Whether an entry may have been without a turn until its deadline, or have got it too late: enough of the store was unwell to
+    /// take all permits or to open the breaker.
+    fn is_left_behind(&self, outcome: &Outcome) -> bool {
+        outcome.ended - outcome.started >= self.world.numbers.deadline && self.is_unwell(outcome)
     }
 
     pub(super) fn may_fail(&self, outcome: &Outcome, wanted: &Wanted) -> bool {
@@ -54,7 +49,7 @@ impl Judge<'_> {
             || versions.iter().any(refuses)
             || self.met_by(outcome, &wanted.key).any(|met| met.act != Act::Healthy || met.changes)
             || self.is_trouble(outcome)
-            || self.is_left_behind(outcome, &wanted.key)
+            || self.is_left_behind(outcome)
     }
 
     /// Whether the store as a whole was unwell while the request was under way, or shortly before.

@@ -53,6 +53,13 @@ impl Pass {
         self.probe = None;
     }
 
+    /// A plain request has waited for `attempt_timeout`: a failure, unless answers have lately come later than that.
+    pub fn overdue(self, again: bool) {
+        if !self.breaker.answers_late() {
+            self.failed(Cause::TimedOut, again);
+        }
+    }
+
     /// The backend failed. `again` if it had failed this very read or request before.
     pub fn failed(mut self, cause: Cause, again: bool) {
         self.breaker.failed(cause, (!again).then_some(self.target));

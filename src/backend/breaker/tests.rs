@@ -402,3 +402,26 @@ async fn an_outage_is_remembered_from_its_first_failure_until_something_moves() 
     advance(MEMORY).await;
     assert!(breaker.outage().is_none(), "nobody has met it for long");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_answers_late_is_slow_and_not_gone() {
+    let breaker = breaker();
+    for _ in 0..FAILURES {
+        pass(&breaker).overdue(false);
+        advance(Duration::from_millis(100)).await;
+    }
+    assert!(breaker.is_open(), "nobody knows yet whether it will ever answer");
+    breaker.answered_late();
+    assert!(!breaker.is_open());
+    for _ in 0..2 * FAILURES {
+        pass(&breaker).overdue(false);
+        advance(Duration::from_millis(100)).await;
+    }
+    assert!(!breaker.is_open(), "it has shown that it answers in the end");
+    advance(MEMORY).await;
+    for _ in 0..FAILURES {
+        pass(&breaker).overdue(false);
+        advance(Duration::from_millis(100)).await;
+    }
+    assert!(breaker.is_open(), "it no longer does");
+}

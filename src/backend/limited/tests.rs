@@ -334,8 +334,8 @@ async fn a_limit_that_falls_to_its_minimum_refuses_no_burst_that_it_can_serve_in
 
 #[tokio::test(start_paused = true)]
 async fn no_batch_begins_while_as_many_wait_as_there_are_permits_for_them() {
-    // Three quarters of 32; and however few there are, sixteen.
-    for (max, full) in [(32, 24), (8, 16)] {
+    // Three quarters of 64; and however few there are, 32.
+    for (max, full) in [(64, 48), (8, 32)] {
         let limiter = limiter(max, 1, 0.25);
         let order = Arc::default();
         // The first has all the permits, each other one waits with two reads.
@@ -352,5 +352,23 @@ async fn no_batch_begins_while_as_many_wait_as_there_are_permits_for_them() {
         settle().await;
         assert!(!limiter.is_full_of_batches(), "one has gone");
         drop((first, others));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_few_wait_for_a_slow_backend_none_is_refused() {
+    let limiter = limiter(4, 1, 0.25);
+    let held: Vec<_> = (0..4).map(|_| limiter.try_acquire(Lane::PLAIN).expect("free")).collect();
+    let waiting: Vec<_> = (0..8)
+        .map(|_| {
+            let limiter = Arc::clone(&limiter);
+            tokio::spawn(async move { limiter.admit().await.is_ok() })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(limiter.lock().queue.plain(), 8);
+    drop(held);
+    for one in waiting {
+        assert!(one.await.expect("no panic"), "two for each permit may wait for as long as it takes");
     }
 }

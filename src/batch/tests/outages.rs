@@ -157,15 +157,15 @@ async fn start_many(rig: &Rig, wanted: &[Wanted], count: usize, gap: Duration) -
 #[tokio::test(start_paused = true)]
 async fn batches_over_what_the_store_can_read_for_are_refused_and_the_others_are_as_fast_as_gets() {
     let wanted = many(64);
-    // 8 permits, 6 of them for batches, 20 ms each: 300 objects a second, and a batch of 64 in 4.3 s beside 19 others.
+    // 8 permits, 6 of them for batches, 20 ms each: 300 objects a second, and a batch of 64 in 8.5 s beside 39 others.
     let numbers = Numbers { permits: 8, ..numbers() };
     let rig = rig(numbers, &wanted, Step { head_ms: 20, ..Step::of(Act::Healthy) });
     let (under_way, refused) = start_many(&rig, &wanted, 100, Duration::from_millis(5)).await;
-    assert!((16..=20).contains(&under_way.len()) && refused >= 80, "{} admitted", under_way.len());
+    assert!((32..=40).contains(&under_way.len()) && refused >= 60, "{} admitted", under_way.len());
     for answer in under_way {
         let answer = answer.await.expect("no panic");
         assert!(statuses(&answer).iter().all(|status| *status == 200));
-        assert!(answer.took <= 64 * Duration::from_millis(20) * 4, "{:?}", answer.took);
+        assert!(answer.took <= 64 * Duration::from_millis(20) * 8, "{:?}", answer.took);
     }
     rig.run(&request(&wanted), Client::Eager).await.whole().expect("and later ones are admitted as before");
     rig.settled().await.expect("settled");
