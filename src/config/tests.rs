@@ -185,10 +185,6 @@ fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
     let result = load_text("[batch]\nentries_in_flight_max = 9999\n");
     assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
     assert!(messages(result).contains("batch.entries_max (10000) is more than batch.entries_in_flight_max (9999)"));
-    assert_eq!(
-        places(load_text("[server]\nmemory_bytes_max = \"4GiB\"\n[batch]\nentries_max = 1100000\n")),
-        ["4 batch.entries_max"]
-    );
     let result = load_text("[batch]\nentries_max = 300000\n");
     assert_eq!(places(result.clone()), ["2 batch.entries_max"]);
     assert!(messages(result).contains("576 bytes for each of batch.entries_max (300000)"), "what is read of them has no place");
