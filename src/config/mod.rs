@@ -77,7 +77,7 @@ pub struct ServerConfig {
     /// Certificate and key for HTTPS. Default none: plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
-    /// Longest time from a connection's first byte to the end of a request's head. Default `"30s"`.
+    /// Longest time from the start of a connection, or the first byte of a further request, to the end of the request's head. Default `"30s"`.
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
     pub header_timeout: Duration,

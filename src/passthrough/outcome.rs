@@ -42,7 +42,8 @@ impl Unanswered {
 
     /// A request whose time was up.
     pub fn late(head: &Parts) -> Self {
-        Self::told(Kind::GatewayTimeout, "the store did not answer in time", head)
+        let late = Self::told(Kind::GatewayTimeout, "the store did not answer in time", head);
+        Self { error: late.error.with_source(std::io::Error::from(std::io::ErrorKind::TimedOut)), ..late }
     }
 
     fn known(error: Error) -> Self {

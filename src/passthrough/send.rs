@@ -116,7 +116,7 @@ impl Passthrough {
                 pass.take().map(|pass| pass.overdue(failures > 0)).unwrap_or_default();
                 answer = timeout_at(until, attempt).await;
             }
-            let Ok(answer) = answer else { return Err(unanswered(Unanswered::late(ask.head), backend)) };
+            let Ok(answer) = answer else { return Err(late(ask, backend)) };
             let error = match answer {
                 Ok(response) => return Ok((Ok((response, pass)), turn)),
                 Err(error) => error,
@@ -182,7 +182,7 @@ impl Passthrough {
                 () = sleep_until(last + backend.response_timeout) => {
                     if sent.last() == last {
                         pass.failed(Cause::TimedOut, false);
-                        return Err(unanswered(Unanswered::late(ask.head), backend));
+                        return Err(late(ask, backend));
                     }
                 }
             }
@@ -193,6 +193,12 @@ impl Passthrough {
         let busy = |Overloaded| Error::refused(Budget::Permits, "more is asked of the store than it can answer; try again shortly");
         timeout(backend.response_timeout, backend.limiter.admit()).await.unwrap_or(Err(Overloaded)).map_err(busy)
     }
+}
+
+/// The store did not answer in time; nothing else counts what was given up.
+fn late(ask: &Ask<'_>, backend: &Backend) -> Error {
+    backend.metrics.attempts_no_answer.inc();
+    unanswered(Unanswered::late(ask.head), backend)
 }
 
 /// The request as the store gets it, but for host and signature.

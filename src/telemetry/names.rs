@@ -240,6 +240,13 @@ impl Metrics {
             ),
             registry,
         };
+        // Series that alerts look at are there from the start: a rate does not see one that is born above zero.
+        for reason in ["requests", "memory", "entries", "permits", "connections"] {
+            m.refused_total.with_label_values(&[reason]);
+        }
+        for (outcome, format) in ["complete", "stopped", "broken", "client_gone", "broken_off"].iter().flat_map(both_formats) {
+            m.batches_total.with_label_values(&[outcome, format]);
+        }
         let build = gauges("batchgate_build_info", "1, with the version as label", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let all: Vec<Box<dyn Collector>> = vec![
@@ -336,6 +343,10 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn both_formats<'a>(outcome: &'a &str) -> [(&'a str, &'static str); 2] {
+    [(outcome, "multipart"), (outcome, "tar")]
 }
 
 const VALID: &str = "names and labels are literals of this file and valid";

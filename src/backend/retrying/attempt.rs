@@ -44,6 +44,7 @@ impl Read {
             Ran::Done(Attempt::Ok(response)) => response,
             Ran::OutOfTime => {
                 if sent_at.elapsed() >= SILENCE_MIN.min(timeout) {
+                    backend.metrics.attempts_no_answer.inc();
                     self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                     pass.failed(Cause::TimedOut, self.failures > 0);
                 }
@@ -65,6 +66,7 @@ impl Read {
             }
             Ran::TooLong => {
                 drop(permit);
+                backend.metrics.attempts_no_answer.inc();
                 self.stats.outage.met(sent_at, Some(Cause::TimedOut), backend.breaker.memory());
                 return self.back_off(Some(pass), Cause::TimedOut).await.map(|()| None);
             }
