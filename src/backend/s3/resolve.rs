@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// How long a failure counts against an address that has not answered since.
@@ -36,9 +37,28 @@ const REMEMBERED_MAX: usize = 256;
 /// How a name is resolved: host and port to addresses.
 pub type Resolve = Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Resolves as the system does; a host that is an address is one.
+/// Lookups that may be under way at once. Each takes a thread, for as long as the system's resolver does: one that hangs must not
+/// make a thread of each connection that is wanted.
+const LOOKUPS_MAX: usize = 8;
+
+/// Resolves as the system does; a host that is an address is one, and takes no thread.
 pub fn system() -> Resolve {
-    Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) }))
+    let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
+    Arc::new(move |host, port| {
+        let lookups = Arc::clone(&lookups);
+        Box::pin(async move {
+            if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+                return Ok(vec![SocketAddr::new(address, port)]);
+            }
+            let lookup = lookups.acquire_owned().await.expect("it is never closed");
+            let found = tokio::task::spawn_blocking(move || {
+                // Held by the thread, which outlives whoever gives up waiting for it.
+                let _lookup = lookup;
+                (host.as_str(), port).to_socket_addrs().map(Iterator::collect)
+            });
+            found.await.map_err(io::Error::other)?
+        })
+    })
 }
 
 /// Which of the addresses that have failed lately go last.
