@@ -27,7 +27,7 @@ pub const SLOW_WINDOW: Duration = Duration::from_secs(60);
 pub const SLOW_BYTES: u64 = 1024 * 1024;
 
 /// How long a batch that is broken off may take to let go of what it holds.
-const BREAK_OFF_TIMEOUT: Duration = Duration::from_millis(100);
+const BREAK_OFF_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// All bodies that are watched.
 #[derive(Default)]

@@ -30,6 +30,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use tokio::time::{Instant, sleep};
 
 use crate::backend::{Body, BoxError};
 use crate::error::{Budget, Error, Result};
@@ -69,6 +70,10 @@ pub struct EdgeConfig {
     /// One log line for each request, and not only for those that fail; what [`Edge::set_access_log`] says goes before it.
     pub access_log: bool,
 }
+
+/// How long whoever makes room may take to let go of its slot, and how often that is looked for.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
 /// The stack that every request passes.
 pub struct Edge<H> {
@@ -149,12 +154,24 @@ impl<H: Handler> Edge<H> {
         response.map(|body| Served::new(body, line, &self.stalls, patience, cut, batch))
     }
 
+    fn take_slot(&self) -> Option<Slot> {
+        Slot::take(&self.in_flight, self.config.requests_max, &self.metrics)
+    }
+
     /// A place among the requests in flight. Where all are taken, clients that stalled longest or are slowest make room first.
     async fn slot(&self) -> Option<Slot> {
         loop {
-            let slot = Slot::take(&self.in_flight, self.config.requests_max, &self.metrics);
+            let slot = self.take_slot();
             if slot.is_some() || !self.stalls.make_room(Wanted::Slot).await {
                 return slot;
+            }
+            // Who makes room has let go once the task of its connection has run; another is asked only if it does not.
+            let until = Instant::now() + ROOM_TIMEOUT;
+            while Instant::now() < until {
+                if let Some(slot) = self.take_slot() {
+                    return Some(slot);
+                }
+                sleep(ROOM_PAUSE).await;
             }
         }
     }
