@@ -23,21 +23,11 @@ use crate::stall::{StallWatch, Watch};
 /// A client that has taken nothing for this long gives its request's permit back.
 const STALL: Duration = Duration::from_secs(1);
 
-/// What a request has of its backend's permits.
-pub enum Turn {
-    /// It needs none: an upload waits for its client.
-    Free,
-    /// It gave its permit back, since it had waited for long; it goes on without.
-    GivenBack,
-    /// It has one.
-    Held(Permit),
-}
-
 /// See the module.
 pub struct Permitted {
     inner: Body,
     backend: Arc<Backend>,
-    /// Whether it takes a permit: answers to uploads do not.
+    /// Whether it takes a permit: answers to uploads do not, nor what has waited for long.
     counted: bool,
     /// Whether its bytes show that the backend works.
     moves: bool,
@@ -54,21 +44,17 @@ pub struct Permitted {
 }
 
 impl Permitted {
-    /// Wraps `inner`, the body of an answer with `status`, which waits for `backend` in its `turn`.
+    /// Wraps `inner`, the body of an answer with `status`, which waits for `backend` with its `permit`, or never with one.
     pub fn new(
         inner: Body,
         status: StatusCode,
         backend: Arc<Backend>,
-        turn: Turn,
+        permit: Option<Permit>,
         unknown_if_broken: bool,
         stalls: &Arc<StallWatch>,
     ) -> Self {
         let moves = is_well(status);
-        let (counted, permit) = match turn {
-            Turn::Free => (false, None),
-            Turn::GivenBack => (false, None),
-            Turn::Held(permit) => (true, Some(permit)),
-        };
+        let counted = permit.is_some();
         let permit = Arc::new(Mutex::new(permit));
         let given_back = Arc::clone(&permit);
         let watch = stalls.watch(STALL, move || drop(lock(&given_back).take()));

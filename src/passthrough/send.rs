@@ -12,7 +12,7 @@ use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::outcome::Unanswered;
-use super::permitted::{Permitted, Turn};
+use super::permitted::Permitted;
 use super::sent::Sent;
 use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
@@ -48,7 +48,7 @@ impl Passthrough {
             true => upload::settled(body).await.map_err(|error| refused(verdict, error))?,
             false => body,
         };
-        let (answer, turn) = match method.is_safe() && http_body::Body::is_end_stream(&body) {
+        let (answer, permit) = match method.is_safe() && http_body::Body::is_end_stream(&body) {
             true => self.send_safe(ask, route, headers).await?,
             false => self.send_once(ask, route, headers, body, verdict).await?,
         };
@@ -64,7 +64,7 @@ impl Passthrough {
             true => response,
             false => response.map(|body| {
                 let stalls = &self.stalls;
-                Body::new(Permitted::new(body, status, Arc::clone(backend), turn, unknown_if_broken, stalls))
+                Body::new(Permitted::new(body, status, Arc::clone(backend), permit, unknown_if_broken, stalls))
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
@@ -95,10 +95,10 @@ impl Passthrough {
 
     /// Sends a GET or HEAD until it is answered, elsewhere each further time, all in `response_timeout`. What is an answer is the
     /// store's to say: a status, whichever it is, goes to the client.
-    async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Turn)> {
+    async fn send_safe(&self, ask: &Ask<'_>, route: &Route, headers: HeaderMap) -> Result<(Answer, Option<Permit>)> {
         let backend = &route.backend;
         let pass = Self::admit(backend, route)?;
-        let mut turn = Turn::Held(self.permit(backend).await?);
+        let mut permit = Some(self.permit(backend).await?);
         let mut pass = Some(pass.renewed().map_err(not_asked)?);
         let until = Instant::now() + backend.response_timeout;
         let mut failures = 0;
@@ -112,31 +112,33 @@ impl Passthrough {
             let mut answer = timeout_at(patient_until, &mut attempt).await;
             if answer.is_err() {
                 // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
-                turn = Turn::GivenBack;
+                permit = None;
                 pass.take().map(|pass| pass.overdue(failures > 0)).unwrap_or_default();
                 answer = timeout_at(until, attempt).await;
             }
             let Ok(answer) = answer else { return Err(late(ask, backend)) };
             let error = match answer {
-                Ok(response) => return Ok((Ok((response, pass)), turn)),
+                Ok(response) => return Ok((Ok((response, pass)), permit)),
                 Err(error) => error,
             };
             // Not while it waits to be sent again.
-            turn = Turn::GivenBack;
+            permit = None;
             pass.take().map(|pass| pass.unanswered(error.kind, failures > 0)).unwrap_or_default();
             if failures == RETRIES_MAX || !matches!(error.kind, BackendErrorKind::Unreachable | BackendErrorKind::NoAnswer) {
-                return Ok((Err(error), turn));
+                return Ok((Err(error), permit));
             }
             sleep(self.pause(backend, failures)).await;
             failures += 1;
             let Some(leave) = Self::admit_again(backend, route, self.backoff.1.min(REFUSED_PAUSE)).await else {
-                return Ok((Err(error), turn));
+                return Ok((Err(error), permit));
             };
-            let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else { return Ok((Err(error), turn)) };
-            let Ok(leave) = leave.renewed() else { return Ok((Err(error), turn)) };
+            let Ok(next) = timeout_at(until, backend.limiter.acquire(Lane::PLAIN, 0)).await else {
+                return Ok((Err(error), permit));
+            };
+            let Ok(leave) = leave.renewed() else { return Ok((Err(error), permit)) };
             tracing::debug!(backend = backend.name, %error, "sent again");
             backend.metrics.retries.inc();
-            (turn, pass) = (Turn::Held(next), Some(leave));
+            (permit, pass) = (Some(next), Some(leave));
         }
     }
 
@@ -153,16 +155,16 @@ impl Passthrough {
         headers: HeaderMap,
         body: Body,
         verdict: &Verdict,
-    ) -> Result<(Answer, Turn)> {
+    ) -> Result<(Answer, Option<Permit>)> {
         let backend = &route.backend;
         let pass = Self::admit(backend, route)?;
-        let (mut turn, sent, body) = if http_body::Body::is_end_stream(&body) {
-            (Turn::Held(self.permit(backend).await?), Sent::whole(), body)
+        let (mut permit, sent, body) = if http_body::Body::is_end_stream(&body) {
+            (Some(self.permit(backend).await?), Sent::whole(), body)
         } else {
             // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
             // may take its time only once it has the whole request.
             let (sent, body) = Sent::watched(upload::begun(body).await.map_err(|error| refused(verdict, error))?);
-            (Turn::Free, sent, body)
+            (None, sent, body)
         };
         let pass = pass.renewed().map_err(not_asked)?;
         let patient_until = Instant::now() + backend.attempt_timeout;
@@ -171,14 +173,14 @@ impl Passthrough {
             let last = sent.last();
             tokio::select! {
                 answer = &mut attempt => return Ok(match answer {
-                    Ok(response) => (Ok((response, Some(pass))), turn),
+                    Ok(response) => (Ok((response, Some(pass))), permit),
                     Err(error) => {
                         pass.unanswered(error.kind, false);
-                        (Err(error), turn)
+                        (Err(error), permit)
                     }
                 }),
                 // A copy may well take so long, so the breaker need not know; but others must not wait for it.
-                () = sleep_until(patient_until), if matches!(turn, Turn::Held(_)) => turn = Turn::GivenBack,
+                () = sleep_until(patient_until), if permit.is_some() => permit = None,
                 () = sleep_until(last + backend.response_timeout) => {
                     if sent.last() == last {
                         pass.failed(Cause::TimedOut, false);
