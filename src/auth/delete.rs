@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
                 event => blank(&event, "nothing")?,
             }
         }
-        if entries.is_empty() { Err(malformed("it has no Object")) } else { Ok((entries, quiet)) }
+        Ok((entries, quiet))
     }
 
     fn object(&mut self, start: usize) -> Result<DeleteEntry> {
@@ -260,7 +260,6 @@ mod tests {
     fn what_parsers_could_read_differently_is_refused() {
         let cases = [
             "",
-            "<Delete/>",
             "<Delete><Object/></Delete>",
             "<Delete><Object><Key></Key></Object></Delete>",
             "<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
@@ -282,6 +281,13 @@ mod tests {
             assert_eq!(parse(text).expect_err(text).kind, Kind::MalformedXml, "{text}");
         }
         assert!(DeleteList::parse(Bytes::from_static(b"<Delete><Object><Key>\xff</Key></Object></Delete>")).is_err());
+    }
+
+    #[test]
+    fn a_list_of_nothing_is_read() {
+        for text in ["<Delete/>", "<Delete></Delete>", "<Delete> <Quiet>true</Quiet> </Delete>"] {
+            assert!(parse(text).expect(text).entries.is_empty());
+        }
     }
 
     #[test]

@@ -57,9 +57,9 @@ impl Judged {
         self.allowed.iter().all(|allowed| *allowed)
     }
 
-    /// Whether everything was denied.
+    /// Whether everything was denied. A list of nothing is the store's to judge: stores differ in what they make of it.
     pub fn none_allowed(&self) -> bool {
-        !self.allowed.iter().any(|allowed| *allowed)
+        !self.allowed.is_empty() && !self.allowed.iter().any(|allowed| *allowed)
     }
 
     /// The document without the denied keys. Its checksums replace those of the original in `headers`.
@@ -129,6 +129,13 @@ mod tests {
         let identity = Identity::new("i", "AK", "SK", None, Policy::parse(policy).expect("valid"));
         let document = "<Delete><Object><Key>ok-1</Key></Object><Object><Key>no&amp;1</Key></Object></Delete>";
         Judged::new(Bytes::from(document), &identity, "b", &HeaderMap::new()).expect("valid")
+    }
+
+    #[test]
+    fn a_list_of_nothing_goes_to_the_store() {
+        let identity = Identity::new("i", "AK", "SK", None, Policy::default());
+        let judged = Judged::new(Bytes::from("<Delete></Delete>"), &identity, "b", &HeaderMap::new()).expect("valid");
+        assert!(judged.all_allowed() && !judged.none_allowed());
     }
 
     const DENIED: &str = "<Error><Key>no&amp;1</Key><Code>AccessDenied</Code>\

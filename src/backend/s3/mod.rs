@@ -28,7 +28,7 @@ use super::{
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
-use crate::types::WallClock;
+use crate::types::{WallClock, query_pairs};
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
@@ -82,7 +82,8 @@ impl S3Store {
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
         let started = bodiless.then(tokio::time::Instant::now);
-        let answer = self.exchange(ways, request, bodiless && method.is_safe(), elsewhere).await;
+        let alone = elsewhere || may_leave_a_body(&method, request.uri().query().unwrap_or_default());
+        let answer = self.exchange(ways, request, bodiless && method.is_safe(), alone).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -102,7 +103,8 @@ impl S3Store {
     }
 
     /// Sends a request over a connection that there is reason to trust. What is `safe` finds out which one it was given and takes
-    /// another if need be; what must not be sent twice does not try one at all while an address is silent.
+    /// another if need be; what must not be sent twice does not try one at all while an address is silent. What goes `elsewhere`
+    /// gets a new one, which is not kept.
     async fn exchange(
         &self,
         ways: &Ways,
@@ -181,6 +183,14 @@ fn copy_of_head(request: &Request<Body>) -> Request<Body> {
 fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
     !framed && !http_body::Body::is_end_stream(response.body())
+}
+
+/// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
+/// of a subresource, for which S3 has no operation, is answered by some stores (Ceph) as a GET, body and all. Its connection serves
+/// nobody else.
+fn may_leave_a_body(method: &Method, query: &str) -> bool {
+    let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
+    method == Method::HEAD && query_pairs(query).any(|(name, _)| !plain(name))
 }
 
 /// Whether an S3 error code asks for fewer requests, rather than tell of a failure.
@@ -308,6 +318,17 @@ mod tests {
     fn paths_are_encoded_once_and_never_normalised() {
         assert_eq!(object_path("b", "a b/../%20//é+~", None), "/b/a%20b/../%2520//%C3%A9%2B~");
         assert_eq!(object_path("b", "/k", Some("a/b=")), "/b//k?versionId=a%2Fb%3D");
+    }
+
+    #[test]
+    fn only_a_head_of_a_subresource_may_leave_a_body() {
+        for query in ["acl", "uploads", "tagging=", "versionId=1&acl", "x"] {
+            assert!(may_leave_a_body(&Method::HEAD, query), "{query}");
+            assert!(!may_leave_a_body(&Method::GET, query), "{query}");
+        }
+        for query in ["", "versionId=null", "partNumber=1&versionId=1", "response-content-type=a"] {
+            assert!(!may_leave_a_body(&Method::HEAD, query), "{query}");
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ class Ceph:
             def up_or_ended(osd: Process = osd) -> str | None:
                 if osd.child.poll() is not None:
                     return "ended"
-                return "up" if b"1 up" in self._run("ceph", "osd", "stat") else None
+                return "up" if b"1 up" in self._run("ceph", "osd", "stat", tolerant=True) else None
 
             if wait_for("the OSD is up or has ended", up_or_ended, 30) == "up":
                 return
@@ -125,9 +125,10 @@ class Ceph:
         self._processes.append(process)
         return process
 
-    def _run(self, *argv: str) -> bytes:
+    def _run(self, *argv: str, tolerant: bool = False) -> bytes:
+        """What it prints. The monitor refuses now and then while it starts, which the `tolerant` do not mind."""
         done = subprocess.run(argv, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        assert done.returncode == 0, f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}"
+        assert tolerant or done.returncode == 0, f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}"
         return done.stdout
 
     def _succeeds(self, *argv: str) -> bool:
