@@ -146,6 +146,8 @@ def run_store(name: str, options: argparse.Namespace) -> tuple[int, int]:
             except Gone as gone:
                 failed = 1
                 print(f"  {name} or its gateway is gone; the last requests:\n  {gone}")
+                for log in (*Path(folder).glob("*.stderr"), *Path(folder).glob("ceph/*.stderr")):
+                    print(f"  {log.name}: ...{log.read_text(errors='replace')[-1500:]}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(twins.kinds.items()))
     print(f"  {run.plans} plans, {sum(twins.kinds.values())} requests each way: {kinds}")
     if twins.listed:

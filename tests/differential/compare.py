@@ -21,7 +21,9 @@ _OPAQUE = re.compile(
     rb"<(UploadId|VersionId|DeleteMarkerVersionId|NextVersionIdMarker|NextUploadIdMarker|UploadIdMarker|VersionIdMarker"
     rb"|NextContinuationToken|CopySourceVersionId)>([^<]+)</"
 )
-_IDS = re.compile(rb"<(RequestId|HostId)>[^<]*</")
+_IDS = re.compile(rb"<(RequestId|HostId)>[^<]*</|\"(RequestId|HostId)\":\"[^\"]*\"")
+_UPLOADS = re.compile(rb"(?:<Upload>.*?</Upload>)+", re.DOTALL)
+_NEXT_UPLOAD = re.compile(rb"<NextUploadIdMarker>[^<]*</NextUploadIdMarker>")
 _ISO_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _HTTP_TIME = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
 _OPAQUE_HEADERS = ("x-amz-version-id", "x-amz-copy-source-version-id", "x-amz-abort-rule-id")
@@ -86,12 +88,21 @@ def differences(direct: Heard, through: Heard) -> list[Difference]:
     for name in sorted(left.keys() | right.keys()):
         if left.get(name) != right.get(name):
             out.append(Difference(f"header {name}", str(left.get(name)), str(right.get(name))))
-    bodies = [heard.masked(_IDS.sub(rb"<\1>{id}</", heard.answer.body)) for heard in (direct, through)]
+    bodies = [_body(direct), _body(through)]
     if bodies[0] != bodies[1]:
         out.append(Difference("body", bodies[0].decode("latin-1"), bodies[1].decode("latin-1")))
     if direct.answer.broken != through.answer.broken:
         out.append(Difference("ending", direct.answer.broken, through.answer.broken))
     return out
+
+
+def _body(heard: Heard) -> bytes:
+    body = heard.masked(_IDS.sub(b"{id}", heard.answer.body))
+    # Uploads of one key come in the order of their ids, which are random.
+    if not heard.own:
+        return body
+    body = _NEXT_UPLOAD.sub(b"", body)
+    return _UPLOADS.sub(lambda found: b"".join(sorted(re.sub(rb"\{id-\d+\}", b"{id}", found[0]).split(b"</Upload>"))), body)
 
 
 def code(answer: Answer) -> str:
@@ -107,13 +118,13 @@ def _told(answer: Answer) -> str:
 def _headers(heard: Heard) -> dict[str, list[str]]:
     answer = heard.answer
     out: dict[str, list[str]] = {}
-    xml = answer.body.startswith(b"<")
+    document = answer.body.startswith((b"<", b"{"))
     for name, value in answer.headers:
         name = name.lower()
         if name in HEADERS and name not in _PRESENCE_ONLY:
             continue
         # The lengths of documents with ids and addresses differ with them; the documents are compared.
-        if name in _PRESENCE_ONLY or (name == "content-length" and xml):
+        if name in _PRESENCE_ONLY or (name == "content-length" and document):
             value = "{there}"
         else:
             value = heard.masked(value.encode("latin-1")).decode("latin-1")
@@ -121,5 +132,5 @@ def _headers(heard: Heard) -> dict[str, list[str]]:
         out.setdefault(name, []).append(value)
     if "content-length" not in out and answer.body:
         # Sent in chunks: the same, if the octets are.
-        out["content-length"] = ["{there}" if xml else str(len(answer.body))]
+        out["content-length"] = ["{there}" if document else str(len(answer.body))]
     return out

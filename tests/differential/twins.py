@@ -114,6 +114,9 @@ class Twins:
             assert made.status == 200, f"{self.store} made no bucket: {made}"
         try:
             for draft in [*plan, *AUDIT]:
+                if exclusion := listed.excluded(self.store, draft):
+                    self.listed[exclusion.name] = self.listed.get(exclusion.name, 0) + 1
+                    continue
                 yield from self._step(draft, first, second)
                 if first.diverged:
                     return
@@ -160,14 +163,16 @@ class Twins:
         if found:
             yield Step(draft, (requests[0], requests[1]), answers, found)
 
-    def _unlisted(self, draft: Draft, answers: tuple[Answer, ...], found: list[Difference]) -> list[Difference]:
-        left = []
+    def _unlisted(self, draft: Draft, answers: tuple[Answer, Answer], found: list[Difference]) -> list[Difference]:
+        left, names = [], set()
         for difference in found:
-            entry = listed.entry(self.store, draft, answers[0], answers[1], difference)
+            entry = listed.entry(self.store, draft, *answers, difference)
             if entry is None:
                 left.append(difference)
             else:
-                self.listed[entry.name] = self.listed.get(entry.name, 0) + 1
+                names.add(entry.name)
+        for name in names:
+            self.listed[name] = self.listed.get(name, 0) + 1
         return left
 
     def _audit(self, first: Side, second: Side) -> Iterator[Step]:
@@ -175,7 +180,7 @@ class Twins:
         drafts = [Draft("audit", "GET", "/{bucket}", query) for query in ("versions&max-keys=100", "uploads", "list-type=2")]
         listing = self._ask(self._direct, first, drafts[2])
         for key in re.findall(rb"<Key>([^<]*)</Key>", listing.body)[:4]:
-            path = "/{bucket}/" + odd_path(key)
+            path = "/{bucket}/" + odd_path(key).replace(first.bucket, "{bucket}")
             drafts += [Draft("audit", "GET", path), Draft("audit", "GET", path, "tagging")]
         for draft in drafts:
             yield from self._compared(draft, (first, second), (self._direct, self._direct), own=True)

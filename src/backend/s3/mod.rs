@@ -82,7 +82,7 @@ impl S3Store {
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
         let started = bodiless.then(tokio::time::Instant::now);
-        let alone = elsewhere || may_leave_a_body(&method, request.uri().query().unwrap_or_default());
+        let alone = elsewhere || may_leave_a_body(&method, request.uri());
         let answer = self.exchange(ways, request, bodiless && method.is_safe(), alone).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
@@ -186,11 +186,12 @@ fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
 }
 
 /// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
-/// of a subresource, for which S3 has no operation, is answered by some stores (Ceph) as a GET, body and all. Its connection serves
-/// nobody else.
-fn may_leave_a_body(method: &Method, query: &str) -> bool {
+/// for which S3 has no operation, of no bucket or of a subresource, is answered by some stores (Ceph) as a GET, body and all. Its
+/// connection serves nobody else.
+fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
     let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
-    method == Method::HEAD && query_pairs(query).any(|(name, _)| !plain(name))
+    let of_a_bucket = uri.path() != "/";
+    method == Method::HEAD && !(of_a_bucket && query_pairs(uri.query().unwrap_or_default()).all(|(name, _)| plain(name)))
 }
 
 /// Whether an S3 error code asks for fewer requests, rather than tell of a failure.
@@ -321,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_head_of_a_subresource_may_leave_a_body() {
-        for query in ["acl", "uploads", "tagging=", "versionId=1&acl", "x"] {
-            assert!(may_leave_a_body(&Method::HEAD, query), "{query}");
-            assert!(!may_leave_a_body(&Method::GET, query), "{query}");
+    fn only_a_head_that_s3_does_not_know_may_leave_a_body() {
+        for uri in ["/", "/b?acl", "/b/k?uploads", "/b/k?tagging=", "/b/k?versionId=1&acl", "/b/k?x"] {
+            assert!(may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
+            assert!(!may_leave_a_body(&Method::GET, &Uri::from_static(uri)), "{uri}");
         }
-        for query in ["", "versionId=null", "partNumber=1&versionId=1", "response-content-type=a"] {
-            assert!(!may_leave_a_body(&Method::HEAD, query), "{query}");
+        for uri in ["/b", "/b/k", "/b/k?versionId=null", "/b/k?partNumber=1&versionId=1", "/b/k?response-content-type=a"] {
+            assert!(!may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
         }
     }
 
