@@ -2,7 +2,8 @@
 //! limit says. It halves when the backend says slow down and grows back by one for each limit's worth of answers.
 //!
 //! A plain request that is not begun waits in the order of arrival, and not for ever. One that has waited for `queue_wait` in
-//! vain, or left after a quarter of it, shows that the backend is overloaded: from then on only the newest two for each permit
+//! vain, or left after a quarter of it, waiting still or just being served ([`Permit::serving`]), shows that the backend is
+//! overloaded: from then on only the newest two for each permit
 //! wait, and all others are refused at once, so that those who wait are served soon, while they are still there. It is over once
 //! nobody waits and nobody was refused for `queue_wait`. A batch does not wait: it begins, or is refused because as many wait
 //! already as can be read for ([`Limiter::is_full_of_batches`]).
@@ -97,6 +98,15 @@ struct State {
 pub struct Permit {
     limiter: Arc<Limiter>,
     lane: Lane,
+    /// Since when a plain request wanted to begin.
+    since: Option<Instant>,
+}
+
+/// A client that waited to begin, and now waits for its answer. Dropped before [`Serving::answered`], it has left.
+#[derive(Debug)]
+pub struct Serving {
+    limiter: Arc<Limiter>,
+    since: Option<Instant>,
 }
 
 impl Limiter {
@@ -159,12 +169,13 @@ impl Limiter {
             self.show_plain(&state);
             pushed
         };
-        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
+        let since = Instant::now();
+        let _leave = Leave { limiter: self, ticket, since };
         self.dispatch();
         loop {
             match timeout(self.config.queue_wait, &mut turn).await {
                 // Who is taken out of the queue is told the same as who leaves it.
-                Ok(given) => return given.map_err(|_| Overloaded),
+                Ok(given) => return given.map(|permit| permit.waited_for(since)).map_err(|_| Overloaded),
                 Err(_) if self.lock().is_crowded() => return Err(Overloaded),
                 // As few wait as would in an overload: the backend is slow, and would serve nobody sooner if this one left.
                 Err(_) => {}
@@ -261,7 +272,7 @@ impl Limiter {
         state.in_use += 1;
         state.in_use_by_batches += usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
-        Permit { limiter: Arc::clone(self), lane }
+        Permit { limiter: Arc::clone(self), lane, since: None }
     }
 
     /// Gives permits to waiters while there is room; they are sent outside the lock, which dropping one takes.
@@ -285,6 +296,14 @@ impl Limiter {
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
         self.calm_down(&mut state);
+    }
+
+    /// A client that has less patience than `queue_wait` says it by going away, from a queue that is too long.
+    fn left(&self, state: &mut State, since: Instant, crowded: bool) {
+        if crowded && since.elapsed() >= self.config.queue_wait / PATIENCE_SHARE {
+            self.overload(state);
+            self.show_plain(state);
+        }
     }
 
     /// A plain request has waited for too long: those that came before the newest few have, too, or soon will have.
@@ -329,6 +348,35 @@ impl State {
     }
 }
 
+impl Permit {
+    /// Its client, from now until the backend answers: a queue that settles just below the clients' patience serves them only
+    /// to see them go.
+    pub fn serving(&self) -> Serving {
+        Serving { limiter: Arc::clone(&self.limiter), since: self.since }
+    }
+
+    fn waited_for(mut self, since: Instant) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
+impl Serving {
+    /// The backend answered, or had its time: what the client does from now on says nothing of the queue.
+    pub fn answered(mut self) {
+        self.since = None;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let Some(since) = self.since else { return };
+        let mut state = self.limiter.lock();
+        let crowded = state.is_crowded();
+        self.limiter.left(&mut state, since, crowded);
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.release(self.lane);
@@ -350,9 +398,8 @@ impl Drop for Leave<'_> {
         if !state.queue.leave(self.ticket) {
             return;
         }
-        // A client that has less patience than `queue_wait` says it by going away.
-        if crowded && self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
-            self.limiter.overload(&mut state);
+        if self.ticket.is_new() {
+            self.limiter.left(&mut state, self.since, crowded);
         }
         self.limiter.show_plain(&state);
     }
