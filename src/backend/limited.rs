@@ -3,16 +3,16 @@
 //!
 //! A plain request that is not begun waits in the order of arrival, and not for ever. One that has waited for `queue_wait` in
 //! vain, or left after a quarter of it, waiting still or just being served ([`Permit::serving`]), shows that the backend is
-//! overloaded: from then on only the newest two for each permit
-//! wait, and all others are refused at once, so that those who wait are served soon, while they are still there. It is over once
-//! nobody waits and nobody was refused for `queue_wait`. A batch does not wait: it begins, or is refused because as many wait
-//! already as can be read for ([`Limiter::is_full_of_batches`]).
+//! overloaded: from then on only the newest two for each permit wait, and all others are refused at once, so that those who wait
+//! are served soon, while they are still there. It is over once nobody waits and nobody was refused for `queue_wait`. A batch
+//! does not wait: it begins, or is refused because as many wait already as can be read for ([`Limiter::is_full_of_batches`]).
 //!
 //! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests, and these
 //! leave as many to batches while one waits;
 //! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn;
 //! what is begun is not refused.
 
+mod leaving;
 pub(super) mod queue;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::telemetry::BackendMetrics;
-use queue::{NEW, Queue, Ticket};
+use leaving::Leave;
+pub use leaving::Serving;
+use queue::{NEW, Queue};
 
 /// The limit halves at most this often: the answers that were under way when it did say nothing new.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
@@ -102,13 +104,6 @@ pub struct Permit {
     since: Option<Instant>,
 }
 
-/// A client that waited to begin, and now waits for its answer. Dropped before [`Serving::answered`], it has left.
-#[derive(Debug)]
-pub struct Serving {
-    limiter: Arc<Limiter>,
-    since: Option<Instant>,
-}
-
 impl Limiter {
     /// A limiter with all its permits free.
     pub fn new(config: LimitConfig, metrics: BackendMetrics) -> Arc<Self> {
@@ -144,7 +139,7 @@ impl Limiter {
             return permit;
         }
         let (mut turn, ticket) = self.lock().queue.push(lane, place);
-        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
+        let _leave = Leave::new(self, ticket, Instant::now());
         // A lane may have room while an earlier one waits for want of its own share.
         self.dispatch();
         (&mut turn).await.expect("a waiter is only ever removed with its permit or by itself")
@@ -170,7 +165,7 @@ impl Limiter {
             pushed
         };
         let since = Instant::now();
-        let _leave = Leave { limiter: self, ticket, since };
+        let _leave = Leave::new(self, ticket, since);
         self.dispatch();
         loop {
             match timeout(self.config.queue_wait, &mut turn).await {
@@ -352,7 +347,7 @@ impl Permit {
     /// Its client, from now until the backend answers: a queue that settles just below the clients' patience serves them only
     /// to see them go.
     pub fn serving(&self) -> Serving {
-        Serving { limiter: Arc::clone(&self.limiter), since: self.since }
+        Serving::new(Arc::clone(&self.limiter), self.since)
     }
 
     fn waited_for(mut self, since: Instant) -> Self {
@@ -361,47 +356,10 @@ impl Permit {
     }
 }
 
-impl Serving {
-    /// The backend answered, or had its time: what the client does from now on says nothing of the queue.
-    pub fn answered(mut self) {
-        self.since = None;
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let Some(since) = self.since else { return };
-        let mut state = self.limiter.lock();
-        let crowded = state.is_crowded();
-        self.limiter.left(&mut state, since, crowded);
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.release(self.lane);
         self.limiter.dispatch();
-    }
-}
-
-/// Takes a waiter out of the queue when its future is dropped before its turn.
-struct Leave<'a> {
-    limiter: &'a Limiter,
-    ticket: Ticket,
-    since: Instant,
-}
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        let mut state = self.limiter.lock();
-        let crowded = state.is_crowded();
-        if !state.queue.leave(self.ticket) {
-            return;
-        }
-        if self.ticket.is_new() {
-            self.limiter.left(&mut state, self.since, crowded);
-        }
-        self.limiter.show_plain(&state);
     }
 }
 
