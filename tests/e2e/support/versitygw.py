@@ -69,5 +69,7 @@ class VersityGw:
 
 def _environment(**more: str) -> dict[str, str]:
     """The environment without what versitygw would take for settings of its own."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "VGW_", "ROOT_", "ADMIN_"))}
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "VGW_", "ROOT_", "ADMIN_"))
+    }
     return {**ours, **more}
