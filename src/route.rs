@@ -51,8 +51,7 @@ pub fn target(head: &Parts, domains: &[String]) -> Result<S3Target> {
 /// A name that means the same to whoever judges it and to the store: nothing in it could be decoded or cut once more.
 fn bucket_name(name: &[u8]) -> Result<String> {
     let valid = std::str::from_utf8(name).ok().and_then(BucketName::new);
-    let refused =
-        || Error::new(Kind::InvalidBucketName, "the bucket's name must be 1 to 255 of [A-Za-z0-9._-], and not `.` or `..`");
+    let refused = || Error::new(Kind::InvalidBucketName, "The specified bucket is not valid.");
     valid.map(|name| name.as_str().to_owned()).ok_or_else(refused)
 }
 

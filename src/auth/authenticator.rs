@@ -27,6 +27,10 @@ const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero"
 
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
+/// S3's own words.
+pub(super) const SIGNATURE_DOES_NOT_MATCH: &str =
+    "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
+
 /// Verifies signatures for a set of identities; shared by all requests.
 pub struct Authenticator {
     /// Held only to take or to put the pointer; a request goes on with the set that it found.
@@ -95,13 +99,15 @@ impl Authenticator {
         self.check_time(&claim)?;
         let known = self.known();
         let Some((index, identity)) = known.identities.get(claim.access_key.as_ref()) else {
-            return Err(Error::new(Kind::InvalidAccessKeyId, "The access key is not known here."));
+            let message = "The AWS Access Key Id you provided does not exist in our records.";
+            return Err(Error::new(Kind::InvalidAccessKeyId, message).with_detail("AWSAccessKeyId", claim.access_key));
         };
         let declared = Declared::of(head, &claim)?;
         check_headers_signed(head, &claim)?;
         let key = self.signing_key(&known, *index, identity, &claim);
-        let signature = verify(head, &claim, &declared, &key)?;
+        // Before the signature, as on S3, where it is part of what names the key.
         check_token(identity, &claim)?;
+        let signature = verify(head, &claim, &declared, &key)?;
         let seal = || ChunkSeal {
             key,
             previous: signature,
@@ -130,20 +136,18 @@ impl Authenticator {
     }
 
     fn check_scope(&self, claim: &Claim<'_>) -> Result<()> {
-        if claim.service != "s3" {
-            return Err(claim.malformed(format_args!("the service {:?} is wrong; expecting 's3'", claim.service)));
-        }
         if claim.region != self.region {
-            return Err(claim.malformed(format_args!("the region '{}' is wrong; expecting '{}'", claim.region, self.region)));
+            let what = format!("the region '{}' is wrong; expecting '{}'", claim.region, self.region);
+            return Err(claim.malformed(what).with_detail("Region", &self.region));
         }
         if !claim.stamp.starts_with(&claim.day) {
-            return Err(claim.malformed(format_args!("the day {} is not that of the request's date {}", claim.day, claim.stamp)));
+            return Err(claim.other_day());
         }
         if !claim.signs("host") {
-            return Err(claim.malformed("the host header must be signed"));
+            return Err(claim.malformed("the host header must be signed."));
         }
         if claim.repeats_a_header() {
-            return Err(claim.malformed("a signed header is listed twice"));
+            return Err(claim.malformed("a signed header is listed twice."));
         }
         Ok(())
     }
@@ -183,12 +187,12 @@ struct Declared<'a> {
 impl<'a> Declared<'a> {
     fn of(head: &'a Parts, claim: &'a Claim<'_>) -> Result<Self> {
         let header = match single(&head.headers, "x-amz-content-sha256")? {
-            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload())?),
+            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload(&String::from_utf8_lossy(value)))?),
             None => None,
         };
         let Some(presigned) = &claim.presigned else {
             let Some(value) = header else {
-                return Err(Error::new(Kind::InvalidRequest, "The header x-amz-content-sha256 is missing."));
+                return Err(Error::new(Kind::InvalidRequest, "Missing required header for this request: x-amz-content-sha256"));
             };
             // The canonical request ends with this value, so it is signed whether it is listed or not.
             return Ok(Self { kind: parse_payload(value)?, lines: [Some(value), None], signed: true });
@@ -215,24 +219,30 @@ fn parse_payload(value: &str) -> Result<AmzContentSha256> {
         Some(sha256) => Ok(AmzContentSha256::SingleChunk(sha256)),
         None => match AmzContentSha256::parse(value) {
             // Base64 has no place in a canonical request.
-            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload()),
+            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload(value)),
             Ok(kind) => Ok(kind),
         },
     }
 }
 
-fn unknown_payload() -> Error {
-    let message = "x-amz-content-sha256 must be a SHA-256 in hex, UNSIGNED-PAYLOAD or one of the STREAMING- names.";
-    Error::new(Kind::InvalidArgument, message)
+fn unknown_payload(value: &str) -> Error {
+    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+                   STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
+                   STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid \
+                   sha256 value.";
+    Error::argument(message, "x-amz-content-sha256", value)
 }
 
 /// Refuses what the signer did not see and a backend would act on. The payload's hash is checked on its own.
 fn check_headers_signed(head: &Parts, claim: &Claim<'_>) -> Result<()> {
     let open = head.headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
-    match open.filter(|name| *name != "x-amz-content-sha256").find(|name| !claim.signs(name)) {
-        None => Ok(()),
-        Some(name) => Err(Error::new(Kind::AccessDenied, format!("The header {name} is present in the request but not signed."))),
+    let mut open: Vec<_> = open.filter(|name| *name != "x-amz-content-sha256" && !claim.signs(name)).collect();
+    if open.is_empty() {
+        return Ok(());
     }
+    open.sort_unstable();
+    let message = "There were headers present in the request which were not signed";
+    Err(Error::new(Kind::AccessDenied, message).with_detail("HeadersNotSigned", open.join(", ")))
 }
 
 /// The signature, once it was found to be that of one of the forms in which this request can be signed.
@@ -252,8 +262,12 @@ fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 3
             }
         }
     }
-    let message = "The signature is not the one that the request's secret key gives. Check the secret key and what was signed.";
-    Err(Error::new(Kind::SignatureDoesNotMatch, message))
+    let mut provided = String::with_capacity(64);
+    push_hex(&mut provided, &claim.signature);
+    Err(Error::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH)
+        .with_detail("AWSAccessKeyId", claim.access_key.as_ref())
+        .with_detail("StringToSign", to_sign)
+        .with_detail("SignatureProvided", provided))
 }
 
 fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
@@ -262,11 +276,7 @@ fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
         (Some(expected), Some(given)) => expected.as_bytes().ct_eq(given).into(),
         _ => false,
     };
-    if fits {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::InvalidToken, "The session token (x-amz-security-token) is not the one of this access key."))
-    }
+    if fits { Ok(()) } else { Err(Error::new(Kind::InvalidToken, "The provided token is malformed or otherwise invalid.")) }
 }
 
 pub(super) fn push_hex(out: &mut String, bytes: &[u8; 32]) {

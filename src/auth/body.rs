@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::authenticator::push_hex;
 use super::canonical::single;
 use super::checksum;
 use super::chunked::{Decoder, Trailer};
@@ -34,20 +35,28 @@ pub struct BodyError {
     /// One sentence for the client.
     pub message: Cow<'static, str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    details: Vec<(&'static str, String)>,
 }
 
 impl BodyError {
     pub(super) fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, details: Vec::new() }
+    }
+
+    /// Adds what only the log may see.
+    pub(super) fn because(self, what: impl Into<String>) -> Self {
+        Self { source: Some(Arc::from(Source::from(what.into()))), ..self }
     }
 
     /// What the body beneath us failed with: its own kind if it has one, otherwise it broke off.
     fn of_source(source: Source) -> Self {
         match source.downcast::<Error>() {
-            Ok(error) => Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from) },
+            Ok(error) => {
+                Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from), details: error.details }
+            }
             Err(source) => {
-                let message = "The body of the request ended before all of it had arrived.".into();
-                Self { kind: Kind::IncompleteBody, message, source: Some(Arc::from(source)) }
+                let message = "The body of the request ended before all of it had arrived.";
+                Self { source: Some(Arc::from(source)), ..Self::new(Kind::IncompleteBody, message) }
             }
         }
     }
@@ -67,7 +76,7 @@ impl StdError for BodyError {
 
 impl From<BodyError> for Error {
     fn from(error: BodyError) -> Self {
-        let answer = Self::new(error.kind, error.message.clone());
+        let answer = Self { details: error.details, ..Self::new(error.kind, error.message) };
         match error.source {
             Some(source) => answer.with_source(source),
             None => answer,
@@ -135,7 +144,7 @@ where
     /// Wraps `body`, to be verified by what `payload` and the request's `headers` announce.
     ///
     /// # Errors
-    /// `MissingContentLength` for a chunked upload without `x-amz-decoded-content-length`, `InvalidRequest` for one whose
+    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `InvalidRequest` for one whose
     /// `x-amz-trailer` is no checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
     ///
     /// # Hidden contract
@@ -183,14 +192,13 @@ where
 
 impl Check {
     fn chunks(seal: Option<ChunkSeal>, trailers: bool, headers: &HeaderMap) -> Result<Self> {
-        let length = single(headers, "x-amz-decoded-content-length")?;
-        let length = length.ok_or_else(|| {
-            Error::new(Kind::MissingContentLength, "A chunked upload needs the header x-amz-decoded-content-length.")
-        })?;
+        let length = single(headers, "x-amz-decoded-content-length")?.unwrap_or_default();
         let digits = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
         let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|text| text.parse().ok());
         let Some(length) = length else {
-            return Err(Error::new(Kind::InvalidArgument, "x-amz-decoded-content-length must be a number of bytes."));
+            let what = "x-amz-decoded-content-length of a chunked upload is no number of bytes, or missing";
+            let error = Error::new(Kind::MissingContentLength, "You must provide the Content-Length HTTP header.");
+            return Err(error.with_source(what));
         };
         let trailer = if trailers { announced_trailer(headers)? } else { None };
         Ok(Self::Chunks { decoder: Box::new(Decoder::new(seal, trailers, trailer, length)), remaining: length })
@@ -212,7 +220,10 @@ fn announced_trailer(headers: &HeaderMap) -> Result<Option<Trailer>> {
     let trailer = checksum::by_trailer(&name).and_then(|checksum| Some((HeaderName::try_from(&name).ok()?, checksum)));
     match trailer {
         Some((name, checksum)) => Ok(Some(Trailer { name, checksum })),
-        None => Err(Error::new(Kind::InvalidRequest, format!("x-amz-trailer names {name:?}, which is not a supported checksum."))),
+        None => {
+            let message = "The value specified in the x-amz-trailer header is not supported";
+            Err(Error::new(Kind::InvalidRequest, message).with_source(format!("x-amz-trailer names {name:?}")))
+        }
     }
 }
 
@@ -221,8 +232,14 @@ fn check_hash(hash: &Sha256, expected: &[u8; 32]) -> std::result::Result<(), Bod
     if ours.ct_eq(expected).into() {
         return Ok(());
     }
-    let message = "x-amz-content-sha256 is not the SHA-256 of the body that was received.";
-    Err(BodyError::new(Kind::XAmzContentSha256Mismatch, message))
+    let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+    let mut error = BodyError::new(Kind::XAmzContentSha256Mismatch, message);
+    for (name, sha256) in [("ClientComputedContentSHA256", expected), ("S3ComputedContentSHA256", &ours)] {
+        let mut text = String::with_capacity(64);
+        push_hex(&mut text, sha256);
+        error.details.push((name, text));
+    }
+    Err(error)
 }
 
 impl<B> Body for VerifiedBody<B>

@@ -23,7 +23,6 @@ pub(super) struct Claim<'a> {
     /// `YYYYMMDD` of the scope.
     pub(super) day: String,
     pub(super) region: String,
-    pub(super) service: String,
     /// As the client wrote it: names joined by semicolons.
     pub(super) signed_headers: Cow<'a, str>,
     pub(super) signature: [u8; 32],
@@ -68,9 +67,12 @@ impl<'a> Claim<'a> {
 
     fn from_header(head: &'a Parts, header: &'a [u8]) -> Result<Self> {
         let malformed =
-            |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}."));
-        let text = std::str::from_utf8(header).map_err(|_| malformed("it is not text"))?.trim_ascii();
-        let (algorithm, fields) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+            |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}"));
+        let text = std::str::from_utf8(header).map_err(|_| malformed("it is not text."))?.trim_ascii();
+        let (algorithm, fields) = text.split_once([' ', '\t']).ok_or_else(|| {
+            let message = "Authorization header is invalid -- one and only one ' ' (space) required.";
+            Error::argument(message, "Authorization", text)
+        })?;
         match algorithm {
             ALGORITHM => {}
             "AWS" => return Err(signature_version_2()),
@@ -80,46 +82,43 @@ impl<'a> Claim<'a> {
                     format!("The algorithm {algorithm} is not implemented; use {ALGORITHM}."),
                 ));
             }
-            _ => {
-                return Err(Error::new(
-                    Kind::InvalidArgument,
-                    format!("The authorization type is not supported; use {ALGORITHM}."),
-                ));
-            }
+            _ => return Err(Error::argument("Unsupported Authorization Type", "Authorization", algorithm)),
         }
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
-        for field in fields.split(',').map(str::trim_ascii).filter(|field| !field.is_empty()) {
-            let (name, value) = field.split_once('=').ok_or_else(|| malformed("a field has no value"))?;
-            let slot = match name {
-                "Credential" => &mut credential,
-                "SignedHeaders" => &mut signed_headers,
-                "Signature" => &mut signature,
-                _ => return Err(malformed(&format!("the field {name:?} is unknown"))),
-            };
-            if slot.replace(value).is_some() {
-                return Err(malformed(&format!("the field {name} stands twice")));
+        let fields = || fields.split(',').map(str::trim_ascii).filter(|field| !field.is_empty());
+        if fields().count() != 3 {
+            let what = "the authorization header requires three components: Credential, SignedHeaders, and Signature.";
+            return Err(malformed(what));
+        }
+        for field in fields() {
+            let (name, value) = field
+                .split_once('=')
+                .ok_or_else(|| malformed(&format!("the authorization component \"{field}\" is malformed.")))?;
+            match name {
+                "Credential" => credential = Some(value),
+                "SignedHeaders" => signed_headers = Some(value),
+                "Signature" => signature = Some(value),
+                // Then one of the three is missing, as it is where one stands twice.
+                _ => {}
             }
         }
-        let credential = credential.ok_or_else(|| malformed("the Credential is missing"))?;
-        let signed_headers =
-            signed_headers.filter(|list| !list.is_empty()).ok_or_else(|| malformed("the SignedHeaders are missing"))?;
-        let signature = signature.ok_or_else(|| malformed("the Signature is missing"))?;
-        let undated = || Error::new(Kind::AccessDenied, "A signed request needs a valid x-amz-date or Date header.");
+        let credential = credential.ok_or_else(|| malformed("missing Credential."))?;
+        let signed_headers = signed_headers.filter(|list| !list.is_empty()).ok_or_else(|| malformed("missing SignedHeaders."))?;
+        let signature = signature.ok_or_else(|| malformed("missing Signature."))?;
+        let undated = || Error::new(Kind::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header.");
         let stamp = match single(&head.headers, "x-amz-date")? {
             Some(stamp) => std::str::from_utf8(stamp).map_err(|_| undated())?.to_owned(),
             None => single(&head.headers, "date")?.and_then(stamp_of_http_date).ok_or_else(undated)?,
         };
         let (date, seconds) = parse_date(&stamp).ok_or_else(undated)?;
         let token = single(&head.headers, "x-amz-security-token")?.map(Cow::Borrowed);
-        let scope = Scope::parse(credential)
-            .ok_or_else(|| malformed("the Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
+        let scope = Scope::parse(credential).map_err(|what| malformed(&what))?;
         Ok(Self {
             access_key: Cow::Borrowed(scope.access_key),
             day: scope.day.to_owned(),
             region: scope.region.to_owned(),
-            service: scope.service.to_owned(),
             signed_headers: Cow::Borrowed(signed_headers),
-            signature: parse_signature(signature).ok_or_else(|| malformed("the Signature must be 64 hex digits"))?,
+            signature: parse_signature(signature).ok_or_else(|| malformed("the Signature must be 64 hex digits."))?,
             date,
             stamp,
             seconds,
@@ -129,31 +128,33 @@ impl<'a> Claim<'a> {
     }
 
     fn from_query(query: Query<'a>) -> Result<Self> {
-        let malformed = |what: &str| {
-            Error::new(Kind::AuthorizationQueryParametersError, format!("The query's signature is malformed; {what}."))
+        let malformed = |what: String| Error::new(Kind::AuthorizationQueryParametersError, what);
+        let missing = || {
+            let what = "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, \
+                        X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.";
+            malformed(what.to_owned())
         };
-        let missing = |name: &str| malformed(&format!("the parameter {name} is missing"));
-        let algorithm = query.algorithm.ok_or_else(|| missing("X-Amz-Algorithm"))?;
+        let algorithm = query.algorithm.ok_or_else(missing)?;
+        let credential = query.credential.ok_or_else(missing)?;
+        let stamp = query.date.ok_or_else(missing)?.into_owned();
+        let expires = query.expires.ok_or_else(missing)?;
+        let signed_headers = query.signed_headers.filter(|l| !l.is_empty()).ok_or_else(missing)?;
+        let signature = query.signature.ok_or_else(missing)?;
         if algorithm != ALGORITHM {
-            return Err(malformed("X-Amz-Algorithm must be AWS4-HMAC-SHA256"));
+            let known = if algorithm.starts_with("AWS4-ECDSA-") { "" } else { " and AWS4-ECDSA-P256-SHA256" };
+            return Err(malformed(format!("X-Amz-Algorithm only supports \"{ALGORITHM}{known}\"")));
         }
-        let credential = query.credential.ok_or_else(|| missing("X-Amz-Credential"))?;
-        let stamp = query.date.ok_or_else(|| missing("X-Amz-Date"))?.into_owned();
-        let expires = query.expires.ok_or_else(|| missing("X-Amz-Expires"))?;
-        let signed_headers = query.signed_headers.filter(|l| !l.is_empty()).ok_or_else(|| missing("X-Amz-SignedHeaders"))?;
-        let signature = query.signature.ok_or_else(|| missing("X-Amz-Signature"))?;
-        let scope = Scope::parse(&credential)
-            .ok_or_else(|| malformed("X-Amz-Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
-        let (date, seconds) = parse_date(&stamp).ok_or_else(|| malformed("X-Amz-Date must have the form YYYYMMDDTHHMMSSZ"))?;
-        let expires = expires.parse().ok().filter(|seconds| (1..=EXPIRES_SECONDS_MAX).contains(seconds));
-        let expires = expires.ok_or_else(|| malformed("X-Amz-Expires must be a number of seconds from 1 to 604800"))?;
+        let scope =
+            Scope::parse(&credential).map_err(|what| malformed(format!("Error parsing the X-Amz-Credential parameter; {what}")))?;
+        let undated = || malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"".to_owned());
+        let (date, seconds) = parse_date(&stamp).ok_or_else(undated)?;
+        let expires = lifetime(&expires).map_err(|what| malformed(what.to_owned()))?;
         Ok(Self {
             day: scope.day.to_owned(),
             region: scope.region.to_owned(),
-            service: scope.service.to_owned(),
             access_key: Cow::Owned(scope.access_key.to_owned()),
             signed_headers,
-            signature: parse_signature(&signature).ok_or_else(|| malformed("X-Amz-Signature must be 64 hex digits"))?,
+            signature: parse_signature(&signature).ok_or_else(|| malformed("X-Amz-Signature must be 64 hex digits.".to_owned()))?,
             date,
             stamp,
             seconds,
@@ -180,12 +181,29 @@ impl<'a> Claim<'a> {
         !sorted && repeats()
     }
 
-    /// The kind and the place to name where the scope is not ours.
+    /// The scope is of another day than the request.
+    pub(super) fn other_day(&self) -> Error {
+        match self.presigned {
+            // S3 begins twice here.
+            None => self
+                .malformed("The authorization header is malformed; Invalid credential date. Date is not the same as X-Amz-Date."),
+            Some(_) => {
+                let day = self.stamp.get(..8).unwrap_or(&self.stamp);
+                let message =
+                    format!("Invalid credential date \"{}\". This date is not the same as X-Amz-Date: \"{day}\".", self.day);
+                Error::new(Kind::AuthorizationQueryParametersError, message)
+            }
+        }
+    }
+
+    /// The kind and the place to name where the scope is not ours. `what` is a whole clause, with the full stop that S3 gives it
+    /// or not.
     pub(super) fn malformed(&self, what: impl std::fmt::Display) -> Error {
         match self.presigned {
-            None => Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}.")),
+            None => Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}")),
             Some(_) => {
-                Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter X-Amz-Credential is wrong; {what}."))
+                let message = format!("Error parsing the X-Amz-Credential parameter; {what}");
+                Error::new(Kind::AuthorizationQueryParametersError, message)
             }
         }
     }
@@ -196,21 +214,52 @@ fn signature_version_2() -> Error {
     Error::new(Kind::InvalidRequest, message)
 }
 
+const TERMINATOR: &str = "aws4_request";
+
+fn form_of_a_credential() -> String {
+    format!("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}\".")
+}
+
+/// Seconds that a presigned URL lives; otherwise what is wrong, as S3 says it.
+fn lifetime(text: &str) -> std::result::Result<u64, &'static str> {
+    match text.parse::<i64>() {
+        Err(_) => Err("X-Amz-Expires should be a number"),
+        Ok(..0) => Err("X-Amz-Expires must be non-negative"),
+        Ok(0) => Err("X-Amz-Expires must be at least 1"),
+        Ok(seconds) => match u64::try_from(seconds) {
+            Ok(seconds) if seconds <= EXPIRES_SECONDS_MAX => Ok(seconds),
+            _ => Err("X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than \
+                      604800 seconds"),
+        },
+    }
+}
+
+/// A scope of S3.
 struct Scope<'a> {
     access_key: &'a str,
     day: &'a str,
     region: &'a str,
-    service: &'a str,
 }
 
 impl<'a> Scope<'a> {
-    /// From the right, because an access key may hold a slash.
-    fn parse(credential: &'a str) -> Option<Self> {
-        let mut fields = credential.rsplitn(5, '/');
-        let terminator = fields.next()?;
-        let (service, region, day, access_key) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let dated = day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit());
-        (terminator == "aws4_request" && dated && !access_key.is_empty()).then_some(Self { access_key, day, region, service })
+    /// From the right, because an access key may hold a slash. Otherwise what is wrong, as S3 says it.
+    fn parse(credential: &'a str) -> std::result::Result<Self, String> {
+        let fields: Vec<_> = credential.rsplitn(5, '/').collect();
+        let [terminator, service, region, day, access_key] = fields[..] else { return Err(form_of_a_credential()) };
+        if access_key.is_empty() || terminator != TERMINATOR && access_key.contains('/') {
+            return Err(form_of_a_credential());
+        }
+        if service != "s3" {
+            return Err(format!("incorrect service \"{service}\". This endpoint belongs to \"s3\"."));
+        }
+        if terminator != TERMINATOR {
+            return Err(format!("incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."));
+        }
+        if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
+            let form = "This date in the credential must be in the format \"yyyyMMdd\".";
+            return Err(format!("incorrect date format \"{day}\". {form}"));
+        }
+        Ok(Self { access_key, day, region })
     }
 }
 
@@ -332,9 +381,18 @@ mod tests {
     #[test]
     fn an_access_key_may_hold_a_slash() {
         let scope = Scope::parse("a/b/20130524/r/s3/aws4_request").expect("valid");
-        assert_eq!((scope.access_key, scope.day, scope.region, scope.service), ("a/b", "20130524", "r", "s3"));
-        for bad in ["", "a/20130524/r/s3", "a/2013052/r/s3/aws4_request", "a/20130524/r/s3/aws4", "/20130524/r/s3/aws4_request"] {
-            assert!(Scope::parse(bad).is_none(), "{bad}");
+        assert_eq!((scope.access_key, scope.day, scope.region), ("a/b", "20130524", "r"));
+        let cases = [
+            ("", "the Credential is mal-formed"),
+            ("a/20130524/r/s3", "the Credential is mal-formed"),
+            ("/20130524/r/s3/aws4_request", "the Credential is mal-formed"),
+            ("a/20130524/r/s3/more/things", "the Credential is mal-formed"),
+            ("a/2013052/r/ec2/aws4", "incorrect service \"ec2\""),
+            ("a/2013052/r/s3/aws4", "incorrect terminal \"aws4\""),
+            ("a/2013052/r/s3/aws4_request", "incorrect date format \"2013052\""),
+        ];
+        for (bad, named) in cases {
+            assert!(Scope::parse(bad).is_err_and(|what| what.starts_with(named)), "{bad}");
         }
     }
 }

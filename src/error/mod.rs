@@ -150,6 +150,8 @@ pub struct Error {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The budget that was used up, if that was it.
     pub budget: Option<Budget>,
+    /// Further members of the answer's document, as S3 has them beside some codes: a name and a text, by the same rule as `message`.
+    pub details: Vec<(&'static str, String)>,
 }
 
 /// The house's result.
@@ -158,12 +160,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A failure of `kind` with a sentence for the client.
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None, budget: None }
+        Self { kind, message: message.into(), source: None, budget: None, details: Vec::new() }
     }
 
     /// A refusal because `budget` is used up; the client may try again shortly.
     pub fn refused(budget: Budget, message: impl Into<Cow<'static, str>>) -> Self {
         Self { budget: Some(budget), ..Self::new(Kind::SlowDown, message) }
+    }
+
+    /// Adds a member to the answer's document.
+    pub fn with_detail(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        self.details.push((name, text.into()));
+        self
+    }
+
+    /// `InvalidArgument` with the name and the value of what is wrong, as S3 has it.
+    pub fn argument(message: impl Into<Cow<'static, str>>, name: &str, value: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidArgument, message).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
     }
 
     /// Adds what only the log may see.

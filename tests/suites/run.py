@@ -14,6 +14,7 @@ from typing import Protocol
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 import judge  # noqa: E402
+import pytests  # noqa: E402
 from stand import STORES, Store, SuiteGateway, start_store  # noqa: E402
 from versity import VersitySuite  # noqa: E402
 
@@ -81,15 +82,28 @@ def run(suite: Suite, kind: str, options: argparse.Namespace) -> bool:
     return not verdict.lost
 
 
+def chosen(options: argparse.Namespace) -> Suite:
+    match options.suite:
+        case "versitygw":
+            return VersitySuite()
+        case "s3tests":
+            return pytests.s3tests(options.workers)
+        case _:
+            return pytests.ceph_s3tests(options.path, options.workers)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/run suites", description=__doc__)
-    parser.add_argument("suite", choices=["versitygw"], help="which suite")
+    parser.add_argument("suite", choices=["versitygw", "s3tests", "ceph-s3tests"], help="which suite")
+    parser.add_argument("path", nargs="?", type=Path, help="of ceph-s3tests: a work tree of it")
     parser.add_argument("--store", action="append", choices=sorted(STORES), help="over this store only")
     parser.add_argument("--only", nargs="+", metavar="TEST", help="these tests only")
+    parser.add_argument("--workers", type=int, default=2, help="processes that run tests of a pytest suite (default: 2)")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep what suite, gateway and store wrote")
     options = parser.parse_args()
-    suites: dict[str, Suite] = {"versitygw": VersitySuite()}
-    suite = suites[options.suite]
+    if (options.suite == "ceph-s3tests") != (options.path is not None):
+        parser.error("ceph-s3tests needs the path of a work tree, and no other suite has one")
+    suite = chosen(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     verdicts = [run(suite, kind, options) for kind in options.store or suite.stores]
     return 0 if all(verdicts) else 1
