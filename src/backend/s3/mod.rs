@@ -23,7 +23,7 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
     full_body,
 };
 use crate::config::Addressing;
@@ -73,10 +73,15 @@ impl S3Store {
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
-        let credentials =
-            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
+        let pair = match request.extensions_mut().remove::<Sender>().unwrap_or_default() {
+            Sender::Gateway => Some(self.credentials.current().await.map_err(no_credentials)?),
+            Sender::Client(pair) => Some(pair),
+            Sender::Nobody => None,
+        };
         let method = request.method().clone();
-        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
+        if let Some(pair) = pair {
+            self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
+        }
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
@@ -202,6 +207,15 @@ pub fn is_about_our_signature(code: &str) -> bool {
     )
 }
 
+/// Whether such a code is about the key pair itself, and not about the region or the clock, which are never the pair's fault.
+pub fn is_about_a_key_pair(code: &str) -> bool {
+    matches!(code, "ExpiredToken" | "InvalidAccessKeyId" | "InvalidToken" | "SignatureDoesNotMatch")
+}
+
+fn no_credentials(source: BoxError) -> BackendError {
+    BackendError { kind: BackendErrorKind::NoCredentials, source }
+}
+
 fn internal(source: impl Into<BoxError>) -> BackendError {
     BackendError { kind: BackendErrorKind::Unreachable, source: source.into() }
 }
@@ -239,6 +253,7 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
     if ask.elsewhere {
         request.extensions_mut().insert(Elsewhere);
     }
+    request.extensions_mut().insert(ask.sender.clone());
     let headers = request.headers_mut();
     headers.reserve(READ_HEADERS + ask.headers.len());
     headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
