@@ -7,14 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use md5::{Digest, Md5};
-use sha2::Sha256;
 
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
-use crate::types::hex32;
 
 /// What one DeleteObjects holds of the byte budget.
 pub struct Reserved<'a> {
@@ -112,11 +110,6 @@ impl Judged {
             out
         })
     }
-}
-
-/// SHA-256 of a document, in hex, for its signature.
-pub fn sha256_hex(document: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe")
 }
 
 #[cfg(test)]

@@ -32,12 +32,13 @@ use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, s
 use crate::backend::breaker::Pass;
 use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
 use crate::budget::Pool;
-use crate::config::TailConfig;
+use crate::config::{Checksums, TailConfig};
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+use upload::Carried;
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -94,7 +95,10 @@ impl Passthrough {
         ask.authenticated.identity.authorise(&needed)?;
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = upload::prepare(ask.authenticated.payload.clone(), &mut headers, body).await?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), query);
+        let mut held = Reserved::nothing(&self.memory);
+        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }
@@ -169,7 +173,12 @@ impl Passthrough {
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = VerifiedBody::new(ask.authenticated.payload.clone(), &headers, body)?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let forward = quirks.checksums == Checksums::Forward;
+        let (body, verdict) = match forward {
+            true => VerifiedBody::new(payload, &headers, body)?,
+            false => VerifiedBody::checking(payload, &headers, body)?,
+        };
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
         // The text, what is read from it, and what is left of it.
@@ -180,18 +189,18 @@ impl Passthrough {
             return Ok(xml_response(judged.all_denied()));
         }
         headers::strip_framing(&mut headers);
+        if !forward {
+            headers::strip_checksums(&mut headers);
+        }
         let document = if judged.all_allowed() {
-            if let Some((name, value)) = verdict.trailer() {
-                headers.insert(name, value);
-            }
+            headers.extend(verdict.trailer().filter(|_| forward));
             document
         } else {
             // The answer is read whole, and written anew. Asked for before anything is deleted.
             reserved.pay(3 * document.len() as u64 + 2 * DELETE_BODY_BYTES_MAX as u64).await?;
             judged.remaining(&mut headers)
         };
-        headers.insert("x-amz-content-sha256", deletes::sha256_hex(&document));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+        upload::finish_document(&document, quirks, &mut headers);
         let body = full_body(document);
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         let response = self.finish(&ask, route, response).await?;
