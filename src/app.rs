@@ -182,6 +182,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
         warnings: Warnings::default(),
+        quirks: config.quirks(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),

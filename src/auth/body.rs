@@ -19,7 +19,7 @@ use subtle::ConstantTimeEq;
 
 use super::authenticator::push_hex;
 use super::canonical::single;
-use super::checksum;
+use super::checksum::{self, Declared};
 use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
@@ -123,6 +123,8 @@ pin_project! {
         #[pin]
         inner: B,
         check: Check,
+        // Checksums in the head that are to be found right here, and not by the store.
+        declared: Vec<Declared>,
         // Framed bytes that are still to be decoded.
         input: Bytes,
         held: Option<Bytes>,
@@ -151,6 +153,20 @@ where
     /// An HTTP client that was told a length of 0 never asks for the end of the body: where [`Self::decoded_length`] is 0,
     /// await [`Self::prove_empty`] before the request goes out.
     pub fn new(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        Self::declared(payload, headers, Vec::new(), body)
+    }
+
+    /// As [`Self::new`], but the checksums of the data that `headers` declare in the head are verified as well, where otherwise
+    /// they are left to the store.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; `InvalidRequest` for two such checksums or one that we do not know, `BadDigest` for an empty body that
+    /// has another.
+    pub fn checking(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        Self::declared(payload, headers, checksum::declared(headers)?.into_iter().collect(), body)
+    }
+
+    fn declared(payload: Payload, headers: &HeaderMap, declared: Vec<Declared>, body: B) -> Result<(Self, Verdict)> {
         let verdict = Verdict::default();
         let mut ended = false;
         if matches!(payload, Payload::Unsigned | Payload::Signed { .. }) && body.is_end_stream() {
@@ -158,6 +174,7 @@ where
             if let Payload::Signed { sha256 } = &payload {
                 check_hash(&Sha256::new(), sha256)?;
             }
+            declared.iter().try_for_each(Declared::check)?;
             let _ = verdict.0.verified.set(None);
             ended = true;
         }
@@ -168,7 +185,7 @@ where
             Payload::SignedChunks(seal) => Check::chunks(Some(seal), false, headers)?,
             Payload::SignedChunksTrailer(seal) => Check::chunks(Some(seal), true, headers)?,
         };
-        let body = Self { inner: body, check, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
+        let body = Self { inner: body, check, declared, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
         Ok((body, verdict))
     }
 
@@ -275,13 +292,14 @@ where
                     // Trailers of HTTP itself are not signed, so nobody is to act on them.
                     Some(Ok(frame)) => match (frame.into_data(), &mut *this.check) {
                         (Err(_), _) => None,
-                        (Ok(data), Check::Nothing) => {
+                        (Ok(data), Check::Nothing) if this.declared.is_empty() => {
                             if this.inner.is_end_stream() {
                                 *this.ended = true;
                                 let _ = this.verdict.0.verified.set(None);
                             }
                             return Poll::Ready(Some(Ok(Frame::data(data))));
                         }
+                        (Ok(data), Check::Nothing) => Some(data),
                         (Ok(data), Check::Hash { hash, .. }) => {
                             hash.update(&data);
                             Some(data)
@@ -292,7 +310,10 @@ where
                         }
                     },
                     Some(Err(error)) => return fail(this.verdict, BodyError::of_source(error)),
-                    None => match this.check.finish() {
+                    None => match this.check.finish().and_then(|trailer| {
+                        this.declared.iter().try_for_each(Declared::check)?;
+                        Ok(trailer)
+                    }) {
                         Err(error) => return fail(this.verdict, error),
                         Ok(trailer) => {
                             *this.ended = true;
@@ -302,6 +323,7 @@ where
                     },
                 }
             };
+            this.declared.iter_mut().for_each(|declared| declared.update(data.as_deref().unwrap_or_default()));
             if let Some(data) = data.filter(|data| !data.is_empty())
                 && let Some(before) = this.held.replace(data)
             {

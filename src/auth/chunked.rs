@@ -160,7 +160,7 @@ impl Decoder {
             }
         }
         let (Some(trailer), Some(value)) = (&self.trailer, value) else { return Ok(None) };
-        check(&trailer.checksum, trailer.name.as_str(), &value)?;
+        check(&trailer.checksum, "trailing header", &value)?;
         let value = HeaderValue::try_from(value).expect("base64 is a header value");
         Ok(Some((trailer.name.clone(), value)))
     }

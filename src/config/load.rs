@@ -123,6 +123,10 @@ fn admin_config(r: &mut Reader<'_>, node: Option<Node>) -> AdminConfig {
     c
 }
 
+/// Keys of a backend that only one of kind `"s3"` has.
+pub(super) const OF_S3: &[&str] =
+    &["endpoint", "addressing", "credentials", "ca_file", "checksums", "payload_signing", "content_md5", "connect_timeout"];
+
 fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     let mut s = r.section(path, Some(node));
     let name = r.required(&mut s, "name");
@@ -132,14 +136,14 @@ fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     };
     let (kind, elsewhere): (_, &[&str]) = match c.kind {
         BackendKind::S3 => ("s3", &["memory_bytes_max"]),
-        BackendKind::Embedded => ("embedded", &["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"]),
+        BackendKind::Embedded => ("embedded", OF_S3),
     };
     for key in elsewhere {
         if let Some(node) = s.take(key) {
             r.problem(&node.origin, s.path_of(key), format!("has no place in a backend of kind {kind:?}; remove it"));
         }
     }
-    fields!(r, s, c: region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
+    fields!(r, s, c: region, addressing, checksums, payload_signing, content_md5, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
         latency, memory_bytes_max);
     c.ca_file = r.file_path(&mut s, "ca_file");
     if let Some(node) = s.take("credentials") {

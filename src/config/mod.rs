@@ -11,6 +11,7 @@ mod files;
 mod load;
 mod parties;
 mod problem;
+mod quirks;
 mod reader;
 mod scalar;
 mod schema;
@@ -33,6 +34,7 @@ pub use parties::{
     Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, KeyPairConfig, PolicySource, RouteConfig,
 };
 pub use problem::{Origin, Problem, nearest};
+pub use quirks::{Checksums, PayloadSigning, Quirks};
 pub use schema::schema;
 pub use tree::{Flag, Sources};
 pub use value::{ByteSize, DurationText, Secret, format_duration, format_size, parse_duration, parse_size};

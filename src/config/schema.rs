@@ -6,6 +6,7 @@ use schemars::{Schema, SchemaGenerator, json_schema, schema_for};
 use serde_json::{Map, Value, json};
 
 use super::Settings;
+use super::load::OF_S3;
 
 /// The JSON schema (draft 2020-12) of a settings file.
 pub fn schema() -> Value {
@@ -25,7 +26,7 @@ pub fn schema() -> Value {
     if let Some(backend) = schema.pointer_mut("/$defs/BackendConfig") {
         backend["required"] = json!(["name"]);
         let no = |key: &str| json!({ "not": { "required": [key] } });
-        let elsewhere: Vec<Value> = ["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"].map(no).into();
+        let elsewhere: Vec<Value> = OF_S3.iter().map(|key| no(key)).collect();
         backend["if"] = json!({ "properties": { "kind": { "const": "embedded" } }, "required": ["kind"] });
         backend["then"] = json!({ "allOf": elsewhere });
         backend["else"] = json!({ "required": ["endpoint"], "allOf": [no("memory_bytes_max")] });

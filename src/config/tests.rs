@@ -304,7 +304,7 @@ fn each_kind_of_backend_has_keys_of_its_own() {
     assert!(!shown.contains("endpoint") && !shown.contains("credentials"), "{shown}");
     assert_eq!(load_text(&shown).unwrap(), small);
     let foreign = "endpoint = \"http://a\"\naddressing = \"path\"\ncredentials = { source = \"chain\" }\nca_file = \"ca.pem\"\n\
-                   connect_timeout = \"1s\"\nmemory_bytes_max = 0\n";
+                   checksums = \"verify\"\npayload_signing = \"always\"\ncontent_md5 = true\nconnect_timeout = \"1s\"\nmemory_bytes_max = 0\n";
     let result = load_text(&format!("{embedded}{foreign}"));
     assert_eq!(
         places(result.clone()),
@@ -313,8 +313,11 @@ fn each_kind_of_backend_has_keys_of_its_own() {
             "5 backends[0].addressing",
             "6 backends[0].credentials",
             "7 backends[0].ca_file",
-            "8 backends[0].connect_timeout",
-            "9 backends[0].memory_bytes_max"
+            "8 backends[0].checksums",
+            "9 backends[0].payload_signing",
+            "10 backends[0].content_md5",
+            "11 backends[0].connect_timeout",
+            "12 backends[0].memory_bytes_max"
         ]
     );
     assert!(messages(result).contains("has no place in a backend of kind \"embedded\""));

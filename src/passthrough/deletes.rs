@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use md5::{Digest, Md5};
-use sha2::Sha256;
 
 use crate::auth::action::Permission;
 use crate::auth::delete::{DeleteEntry, DeleteList};
@@ -15,7 +14,6 @@ use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
-use crate::types::hex32;
 
 /// What one DeleteObjects holds of the byte budget.
 pub struct Reserved<'a> {
@@ -117,11 +115,6 @@ impl Judged {
             out
         })
     }
-}
-
-/// SHA-256 of a document, in hex, for its signature.
-pub fn sha256_hex(document: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe")
 }
 
 #[cfg(test)]

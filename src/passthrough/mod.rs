@@ -33,12 +33,13 @@ use crate::backend::breaker::Pass;
 use crate::backend::warnings::Warning;
 use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
 use crate::budget::Pool;
-use crate::config::TailConfig;
+use crate::config::{Checksums, PayloadSigning, Quirks, TailConfig};
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+use upload::Carried;
 
 /// What a request says of its body.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -101,7 +102,10 @@ impl Passthrough {
         ask.authenticated.identity.authorise(&needed)?;
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = upload::prepare(ask.authenticated.payload.clone(), &mut headers, body).await?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
+        let mut held = Reserved::nothing(&self.memory);
+        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }
@@ -110,7 +114,12 @@ impl Passthrough {
     async fn answer_nobody(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = upload::prepare(ask.authenticated.payload.clone(), &mut headers, body).await?;
+        // Without a signature of the head there is none to go on from.
+        let quirks = Quirks { payload_signing: PayloadSigning::WhenKnown, ..route.backend.quirks };
+        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), ask.head.uri.query().unwrap_or_default());
+        let mut held = Reserved::nothing(&self.memory);
+        let payload = ask.authenticated.payload.clone();
+        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
         match ask.head.headers.get(CONTENT_SHA256) {
             Some(said) => drop(headers.insert(CONTENT_SHA256, said.clone())),
             None => drop(headers.remove(CONTENT_SHA256)),
@@ -187,7 +196,12 @@ impl Passthrough {
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = VerifiedBody::new(ask.authenticated.payload.clone(), &headers, body)?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let forward = quirks.checksums == Checksums::Forward;
+        let (body, verdict) = match forward {
+            true => VerifiedBody::new(payload, &headers, body)?,
+            false => VerifiedBody::checking(payload, &headers, body)?,
+        };
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
         // The text, what is read from it, and what is left of it.
@@ -198,18 +212,18 @@ impl Passthrough {
             return Ok(xml_response(judged.all_denied()));
         }
         headers::strip_framing(&mut headers);
+        if !forward {
+            headers::strip_checksums(&mut headers);
+        }
         let document = if judged.all_allowed() {
-            if let Some((name, value)) = verdict.trailer() {
-                headers.insert(name, value);
-            }
+            headers.extend(verdict.trailer().filter(|_| forward));
             document
         } else {
             // The answer is read whole, and written anew. Asked for before anything is deleted.
             reserved.pay(3 * document.len() as u64 + 2 * DELETE_BODY_BYTES_MAX as u64).await?;
             judged.remaining(&mut headers)
         };
-        headers.insert("x-amz-content-sha256", deletes::sha256_hex(&document));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+        upload::finish_document(&document, quirks, &mut headers);
         let body = full_body(document);
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         let response = self.finish(&ask, route, response).await?;

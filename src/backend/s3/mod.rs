@@ -3,6 +3,7 @@
 //! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
 //! above.
 
+pub mod chunks;
 pub mod connect;
 pub mod credentials;
 mod exchange;
@@ -29,6 +30,7 @@ use super::{
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
+use chunks::Announced;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
@@ -79,8 +81,15 @@ impl S3Store {
             Sender::Nobody => None,
         };
         let method = request.method().clone();
+        let announced = Announced::read(request.headers_mut()).map_err(internal)?;
         if let Some(pair) = pair {
             self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
+            if let Some(announced) = announced {
+                let seal = self.signer.seal(request.headers(), &pair, now);
+                request = request.map(|body| announced.frame(body, seal));
+            }
+        } else if announced.is_some() {
+            return Err(internal("nobody signs chunks"));
         }
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;

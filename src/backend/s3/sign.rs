@@ -50,6 +50,30 @@ struct Derived {
     mac: Hmac<Sha256>,
 }
 
+/// Signs the chunks of one body, each on from the one before.
+pub struct Seal {
+    stamp: HeaderValue,
+    scope: Arc<str>,
+    mac: Hmac<Sha256>,
+    previous: [u8; 64],
+}
+
+impl Seal {
+    /// The next signature, in hex, over what `algorithm` puts behind the one before: lines of `rest`.
+    pub fn next(&mut self, algorithm: &str, rest: &[&[u8]]) -> [u8; 64] {
+        let mut mac = self.mac.clone();
+        let lines = [algorithm.as_bytes(), self.stamp.as_bytes(), self.scope.as_bytes(), &self.previous];
+        for (i, line) in lines.iter().chain(rest).enumerate() {
+            if i > 0 {
+                mac.update(b"\n");
+            }
+            mac.update(line);
+        }
+        self.previous = hex32(&mac.finalize().into_bytes().into());
+        self.previous
+    }
+}
+
 impl Signer {
     /// A signer for `region`, service `s3`.
     pub fn new(region: &str) -> Self {
@@ -82,6 +106,14 @@ impl Signer {
             &signature,
         ];
         headers.insert(header::AUTHORIZATION, HeaderValue::from_bytes(&parts.concat()).expect(HEADER_SAFE));
+    }
+
+    /// What signatures of a body's chunks go on from, after [`Self::sign`] has signed its head, with the same `pair` at the same
+    /// time.
+    pub fn seal(&self, headers: &HeaderMap, pair: &Arc<KeyPair>, now: SystemTime) -> Seal {
+        let Derived { stamp, scope, mac, .. } = self.derived(pair, now);
+        let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().last_chunk());
+        Seal { stamp, scope, mac, previous: *signature.expect("it was signed, and a signature is the last of it") }
     }
 
     fn derived(&self, pair: &Arc<KeyPair>, now: SystemTime) -> Derived {
