@@ -83,6 +83,26 @@ impl Authenticator {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The identity whose access key `claim` names, and its key for the claim's day.
+    pub(super) fn identity_of(&self, claim: &Claim<'_>) -> Result<(Arc<Identity>, [u8; 32])> {
+        let known = self.known();
+        match known.identities.get(claim.access_key.as_ref()) {
+            Some((index, identity)) => Ok((Arc::clone(identity), self.signing_key(&known, *index, identity, claim))),
+            None => Err(Error::new(Kind::InvalidAccessKeyId, "The access key is not known here.")),
+        }
+    }
+
+    /// The region that signatures are for.
+    pub(super) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The time, in seconds since 1970.
+    pub(super) fn seconds(&self) -> i64 {
+        let now = (self.now)().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        i64::try_from(now).unwrap_or(i64::MAX)
+    }
+
     /// Finds out who signed `head`.
     ///
     /// # Errors
@@ -256,7 +276,7 @@ fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 3
     Err(Error::new(Kind::SignatureDoesNotMatch, message))
 }
 
-fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
+pub(super) fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
     let fits = match (&identity.session_token, &claim.token) {
         (None, None) => true,
         (Some(expected), Some(given)) => expected.as_bytes().ct_eq(given).into(),

@@ -15,7 +15,7 @@ use crate::types::query_pairs;
 /// Longest life of a presigned URL: seven days, as on S3.
 pub const EXPIRES_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// A claim, by either way of making it.
 pub(super) struct Claim<'a> {
@@ -191,21 +191,21 @@ impl<'a> Claim<'a> {
     }
 }
 
-fn signature_version_2() -> Error {
+pub(super) fn signature_version_2() -> Error {
     let message = "Signature Version 2 is not supported: sign with AWS4-HMAC-SHA256 (boto3: Config(signature_version=\"s3v4\")).";
     Error::new(Kind::InvalidRequest, message)
 }
 
-struct Scope<'a> {
-    access_key: &'a str,
-    day: &'a str,
-    region: &'a str,
-    service: &'a str,
+pub(super) struct Scope<'a> {
+    pub(super) access_key: &'a str,
+    pub(super) day: &'a str,
+    pub(super) region: &'a str,
+    pub(super) service: &'a str,
 }
 
 impl<'a> Scope<'a> {
     /// From the right, because an access key may hold a slash.
-    fn parse(credential: &'a str) -> Option<Self> {
+    pub(super) fn parse(credential: &'a str) -> Option<Self> {
         let mut fields = credential.rsplitn(5, '/');
         let terminator = fields.next()?;
         let (service, region, day, access_key) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
@@ -290,7 +290,7 @@ pub(super) fn parse_hex32(text: &[u8]) -> Option<[u8; 32]> {
     Some(out)
 }
 
-fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
+pub(super) fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
     let date = AmzDate::parse(stamp).ok()?;
     let seconds = date.to_time()?.as_second();
     Some((date, seconds))

@@ -2,7 +2,7 @@
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
 //! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`), `body` (over
-//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`.
+//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`; and `form`, where all of this is in the body.
 
 pub mod action;
 mod authenticator;
@@ -13,6 +13,7 @@ mod chunked;
 mod claim;
 mod copy_source;
 pub mod delete;
+pub mod form;
 mod held;
 pub mod policy;
 
@@ -93,6 +94,19 @@ pub struct Authenticated {
     pub presigned: bool,
     /// The names of the signed headers, joined by semicolons, as the client listed them.
     pub signed_headers: String,
+}
+
+impl Authenticated {
+    /// A request that nobody signed, for what anybody may ask: it is somebody who may do nothing.
+    pub fn nobody() -> Self {
+        Self {
+            identity: Arc::new(Identity::new("nobody", "", "", None, Policy::none())),
+            payload: Payload::Unsigned,
+            payload_pinned: false,
+            presigned: false,
+            signed_headers: String::new(),
+        }
+    }
 }
 
 /// What the client said about the body, by `x-amz-content-sha256`.

@@ -7,9 +7,11 @@
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod deletes;
+mod form;
 mod headers;
 mod outcome;
 mod permitted;
+mod preflight;
 mod rewrite;
 mod send;
 mod sent;
@@ -30,6 +32,7 @@ use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::breaker::Pass;
+use crate::backend::form::PostForm;
 use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
 use crate::budget::Pool;
 use crate::config::TailConfig;
@@ -38,6 +41,8 @@ use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+
+pub use form::HeldForm;
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -68,6 +73,17 @@ pub struct Ask<'a> {
 struct Route {
     backend: Arc<Backend>,
     path: PathAndQuery,
+    proof: Proof,
+}
+
+/// By what the store knows that the gateway asks.
+enum Proof {
+    /// The signature in the request's head.
+    Head,
+    /// The signature in this form.
+    Form(PostForm),
+    /// Nothing: nobody in particular asks.
+    Nothing,
 }
 
 impl Passthrough {
@@ -119,7 +135,7 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path })
+        Ok(Route { backend: Arc::clone(backend), path, proof: Proof::Head })
     }
 
     fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {

@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::outcome::Unanswered;
 use super::permitted::Permitted;
 use super::sent::Sent;
-use super::{Ask, Passthrough, Route, read_refusal, upload};
+use super::{Ask, Passthrough, Proof, Route, read_refusal, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit};
 use crate::backend::retry_budget::Retry;
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Unsigned, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
@@ -209,6 +209,11 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
     *request.method_mut() = ask.head.method.clone();
     *request.uri_mut() = Uri::from(route.path.clone());
     *request.headers_mut() = headers;
+    match &route.proof {
+        Proof::Head => {}
+        Proof::Form(form) => drop(request.extensions_mut().insert(form.clone())),
+        Proof::Nothing => drop(request.extensions_mut().insert(Unsigned)),
+    }
     request
 }
 

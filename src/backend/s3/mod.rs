@@ -1,11 +1,12 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
-//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
+//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`], or of a [`form`]) with current
 //! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
 //! above.
 
 pub mod connect;
 pub mod credentials;
 mod exchange;
+mod form;
 mod open;
 pub mod resolve;
 pub mod sign;
@@ -22,9 +23,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::form::PostForm;
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
-    full_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Unsigned, collect,
+    empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -72,11 +74,19 @@ impl S3Store {
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
-        let now: SystemTime = (self.now)();
-        let credentials =
-            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
         let method = request.method().clone();
-        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
+        if request.extensions_mut().remove::<Unsigned>().is_none() {
+            let now: SystemTime = (self.now)();
+            let credentials =
+                self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
+            match request.extensions_mut().remove::<PostForm>() {
+                None => self.signer.sign(&method, &path, request.headers_mut(), &credentials, now),
+                Some(form) => {
+                    let head = self.signer.sign_form(&form, &credentials, now).map_err(internal)?;
+                    request = form::begun(request, head).map_err(internal)?;
+                }
+            }
+        }
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.

@@ -1,0 +1,1 @@
+//! Forms from bytes to judgement.
