@@ -50,8 +50,7 @@ impl PostForm {
         // Without a name some servers take a file for a field.
         let name = if self.file_name.is_empty() { "file" } else { &self.file_name };
         let name = name.replace('\\', "\\\\").replace('"', "\\\"");
-        let disposition =
-            format!("--{}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n", self.boundary);
+        let disposition = format!("--{}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n", self.boundary);
         out.extend_from_slice(disposition.as_bytes());
         if let Some(kind) = &self.file_type {
             [b"Content-Type: ", kind.as_bytes(), b"\r\n"].iter().for_each(|piece| out.extend_from_slice(piece));

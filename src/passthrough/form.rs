@@ -73,8 +73,7 @@ impl Passthrough {
         ask.authenticated.identity.authorise(&begun.form.permissions(bucket, key)?)?;
         let mut route = self.route(&ask)?;
         let name = self.routes.find(bucket).map_or(bucket, |(_, name)| name);
-        let redirect = ["success_action_redirect", "redirect"].iter().find_map(|name| begun.form.text(name).transpose());
-        let redirect = redirect.transpose()?.map(str::to_owned);
+        let redirect = page(&begun.form)?;
         let boundary = format!("{:032x}", route.backend.random().random::<u128>());
         let form = to_send(&begun.form, &policy, name, key, boundary);
         let (body, verdict) = FileBody::new(begun, policy.lengths(), &form.boundary)?;
@@ -96,6 +95,16 @@ impl Passthrough {
         }
         if is_created { created(response, bucket, &url).await } else { Ok(response) }
     }
+}
+
+/// The page that the form sends the browser on to, if it names one; what a header cannot hold must not be found out afterwards.
+fn page(form: &Form) -> Result<Option<String>> {
+    let Some(name) = ["success_action_redirect", "redirect"].into_iter().find(|name| form.get(name).is_some()) else {
+        return Ok(None);
+    };
+    let url = form.text(name)?.filter(|url| HeaderValue::from_bytes(url.as_bytes()).is_ok());
+    let unfit = || Error::new(Kind::InvalidArgument, format!("The form's field {name} is no URL."));
+    url.map(|url| Some(url.to_owned())).ok_or_else(unfit)
 }
 
 /// The form as the store gets it.
@@ -147,8 +156,7 @@ fn redirected(mut response: Response<Body>, url: &str, names: (&str, &str)) -> R
         // It spells the page in its own way.
         _ => url.to_owned(),
     };
-    let unfit = |_| Error::new(Kind::BadGateway, "the form was stored, but the page that it names cannot be told");
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_str(&location).map_err(unfit)?);
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_bytes(location.as_bytes()).map_err(|e| internal(e.into()))?);
     Ok(response)
 }
 
@@ -188,15 +196,26 @@ mod tests {
     #[test]
     fn a_form_leads_to_its_own_page_and_no_other() {
         let page = "http://site/done";
-        assert_eq!(location_of("http://site/done?bucket=there&key=there&etag=%22e%22", page), "http://site/done?bucket=here&key=there&etag=%22e%22");
+        assert_eq!(
+            location_of("http://site/done?bucket=there&key=there&etag=%22e%22", page),
+            "http://site/done?bucket=here&key=there&etag=%22e%22"
+        );
         assert_eq!(location_of("http://10.0.0.1:8333/there/k", page), page);
         assert_eq!(location_of("http://evil/?bucket=there", page), page);
         assert_eq!(location_of("http://site/done?a=1&bucket=other", "http://site/done?a=1"), "http://site/done?a=1&bucket=other");
+        let form = |value: &'static str| Form {
+            fields: vec![form::Field { name: "Redirect".to_owned(), value: Bytes::from_static(value.as_bytes()) }],
+            ..Form::default()
+        };
+        assert_eq!(super::page(&form(page)).expect("a page").as_deref(), Some(page));
+        assert_eq!(super::page(&form("http://site/\r\nx: y")).expect_err("two headers").kind, Kind::InvalidArgument);
+        assert_eq!(super::page(&Form::default()).expect("none"), None);
     }
 
     #[tokio::test]
     async fn what_was_created_is_told_in_the_clients_words() {
-        let answer = "<PostResponse><Location>http://10.0.0.1/there/k</Location><Bucket>there</Bucket><Key>there</Key></PostResponse>";
+        let answer =
+            "<PostResponse><Location>http://10.0.0.1/there/k</Location><Bucket>there</Bucket><Key>there</Key></PostResponse>";
         let response = created(Response::new(full_body(answer)), "here", "http://gate/here/a&b").await.expect("short");
         let length = response.headers()["content-length"].to_str().expect("text").parse::<usize>().expect("a number");
         let body = response.into_body().collect().await.expect("whole").to_bytes();

@@ -37,6 +37,9 @@ pub struct FileBody<B> {
     held: Bytes,
     /// Length of the file up to here.
     length: u64,
+    /// How long it can be at the most: whoever sends it on was told a length that has room for the form's end, and would take
+    /// the message for whole if the file alone were as long.
+    longest: u64,
     /// Once the file has ended, what came behind its delimiter: how much, and how it begins.
     tail: Option<(u64, Vec<u8>)>,
     /// Bytes that are to leave in all from here.
@@ -75,6 +78,7 @@ where
             allowed,
             held: first,
             length: 0,
+            longest,
             tail: None,
             owed,
             ended: false,
@@ -125,13 +129,17 @@ where
 
     fn grow(&mut self, file: &Bytes) -> std::result::Result<(), BodyError> {
         self.length += file.len() as u64;
-        if self.length > *self.allowed.end() { Err(too_large(&self.allowed)) } else { Ok(()) }
+        match self.length {
+            length if length > *self.allowed.end() => Err(too_large(&self.allowed)),
+            length if length > self.longest => Err(malformed()),
+            _ => Ok(()),
+        }
     }
 
     /// The end of the form to send, once all of the client's is here.
     fn end(&self) -> std::result::Result<Bytes, BodyError> {
         let Some((bytes, _)) = self.tail.as_ref().filter(|(_, begins)| begins.len() == 2) else {
-            return Err(BodyError::new(Kind::IncompleteBody, "The form ended before the end of its file."));
+            return Err(malformed());
         };
         let mut end = BytesMut::from(&self.new_delimiter[..]);
         end.extend_from_slice(LAST);
@@ -172,7 +180,10 @@ fn malformed() -> BodyError {
 }
 
 fn too_large(allowed: &RangeInclusive<u64>) -> BodyError {
-    BodyError::new(Kind::EntityTooLarge, format!("The form's file has more than the {} bytes that its policy allows.", allowed.end()))
+    BodyError::new(
+        Kind::EntityTooLarge,
+        format!("The form's file has more than the {} bytes that its policy allows.", allowed.end()),
+    )
 }
 
 fn too_small(allowed: &RangeInclusive<u64>) -> BodyError {

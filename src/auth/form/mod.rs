@@ -75,7 +75,8 @@ impl Form {
         let key = self.text("key")?.ok_or_else(missing)?.replace(FILENAME, &self.file_name);
         // The store would replace it once more, and the key would be another one than was judged.
         let fits = ObjectKey::new(&key).is_some() && !key.contains(FILENAME);
-        let unfit = || Error::new(Kind::InvalidArgument, "The form's key must have 1 to 1,024 bytes after ${filename} was replaced.");
+        let unfit =
+            || Error::new(Kind::InvalidArgument, "The form's key must have 1 to 1,024 bytes after ${filename} was replaced.");
         fits.then_some(key).ok_or_else(unfit)
     }
 

@@ -159,12 +159,13 @@ fn without_dollar_escapes(document: &[u8]) -> Vec<u8> {
 fn seconds_of(text: &str) -> Option<i64> {
     let time = text.strip_suffix('Z')?;
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let shaped = time.len() == 19 && time.bytes().enumerate().all(|(at, b)| match at {
-        4 | 7 => b == b'-',
-        10 => b == b'T',
-        13 | 16 => b == b':',
-        _ => b.is_ascii_digit(),
-    });
+    let shaped = time.len() == 19
+        && time.bytes().enumerate().all(|(at, b)| match at {
+            4 | 7 => b == b'-',
+            10 => b == b'T',
+            13 | 16 => b == b':',
+            _ => b.is_ascii_digit(),
+        });
     let fits = shaped && !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
     let stamp = format!("{}Z", time.replace(['-', ':'], ""));
     fits.then(|| parse_date(&stamp)).flatten().map(|(_, seconds)| seconds)
@@ -234,7 +235,8 @@ impl<'de> Visitor<'de> for ConditionVisitor {
             Condition::Length { min: number(1)?, max: number(2)? }
         } else {
             let name: String = list.next_element()?.ok_or_else(|| short(1))?;
-            let name = name.strip_prefix('$').ok_or_else(|| A::Error::custom("a field must be named with a dollar sign"))?.to_owned();
+            let name =
+                name.strip_prefix('$').ok_or_else(|| A::Error::custom("a field must be named with a dollar sign"))?.to_owned();
             let value = list.next_element()?.ok_or_else(|| short(2))?;
             match how.to_ascii_lowercase().as_str() {
                 "eq" => Condition::Equals { name, value },

@@ -77,8 +77,11 @@ impl S3Store {
         let method = request.method().clone();
         if request.extensions_mut().remove::<Unsigned>().is_none() {
             let now: SystemTime = (self.now)();
-            let credentials =
-                self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
+            let credentials = self
+                .credentials
+                .current()
+                .await
+                .map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
             match request.extensions_mut().remove::<PostForm>() {
                 None => self.signer.sign(&method, &path, request.headers_mut(), &credentials, now),
                 Some(form) => {
