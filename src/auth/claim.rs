@@ -10,14 +10,24 @@ use s3s_sigv4::AmzDate;
 
 use super::canonical::single;
 use crate::error::{Error, Kind, Result};
-use crate::types::query_pairs;
+use crate::types::{percent_decode, query_pairs};
 
 /// Longest life of a presigned URL: seven days, as on S3.
 pub const EXPIRES_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// A claim, by either way of making it.
+/// What a request says of its sender.
+pub(super) enum Claimed<'a> {
+    /// Signed by Version 4.
+    V4(Claim<'a>),
+    /// Signed by Version 2: in the header that this is the value of, or in the query.
+    V2(Option<&'a [u8]>),
+    /// Nothing at all.
+    Nobody,
+}
+
+/// A claim of Version 4, by either way of making it.
 pub(super) struct Claim<'a> {
     pub(super) access_key: Cow<'a, str>,
     /// `YYYYMMDD` of the scope.
@@ -44,28 +54,50 @@ pub(super) struct Presigned {
     pub(super) payload: Option<String>,
 }
 
-impl<'a> Claim<'a> {
-    /// Reads the claim.
+impl<'a> Claimed<'a> {
+    /// Reads the claim. One that is half there is an error and never nobody's.
     ///
     /// # Errors
-    /// `AccessDenied` for an anonymous or undated request, `InvalidArgument` for two claims at once, `InvalidRequest` for
-    /// Signature Version 2, otherwise the malformed-kind of the header or the query, naming the part.
+    /// `AccessDenied` for an undated or half-signed request, `InvalidArgument` for two claims at once, otherwise the
+    /// malformed-kind of the header or the query, naming the part.
     pub(super) fn read(head: &'a Parts) -> Result<Self> {
-        let query = Query::read(head.uri.query().unwrap_or_default())?;
+        let query = head.uri.query().unwrap_or_default();
         let header = single(&head.headers, "authorization")?;
-        match (header, query) {
-            (Some(_), Some(_)) => {
-                let message = "A request is signed in the Authorization header or in its query, not in both.";
-                Err(Error::new(Kind::InvalidArgument, message))
+        match (header, Query::read(query)?, is_version_2(query)) {
+            (None, None, true) => Ok(Self::V2(None)),
+            (None, Some(query), false) => Claim::from_query(query).map(Self::V4),
+            (Some(header), None, false) if is_version_2_header(header) => Ok(Self::V2(Some(header))),
+            (Some(header), None, false) => Claim::from_header(head, header).map(Self::V4),
+            (None, None, false) if head.headers.contains_key("x-amz-security-token") || speaks_of_a_signature(query) => {
+                Err(Error::new(Kind::AccessDenied, "The request has a part of a signature, but no signature."))
             }
-            (Some(header), None) => Self::from_header(head, header),
-            (None, Some(query)) => Self::from_query(query),
-            (None, None) => {
-                Err(Error::new(Kind::AccessDenied, "Anonymous requests are not allowed; sign with Signature Version 4."))
+            (None, None, false) => Ok(Self::Nobody),
+            _ => {
+                let message = "A request is signed in the Authorization header or in its query, and once.";
+                Err(Error::new(Kind::InvalidArgument, message))
             }
         }
     }
+}
 
+fn is_version_2_header(value: &[u8]) -> bool {
+    value.trim_ascii_start().strip_prefix(b"AWS").is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+}
+
+fn is_version_2(query: &str) -> bool {
+    query_pairs(query).any(|(name, _)| matches!(name, "AWSAccessKeyId" | "Signature"))
+}
+
+/// Whether a name is in the query that has its place in a presigned URL, however it is written.
+fn speaks_of_a_signature(query: &str) -> bool {
+    query_pairs(query).any(|(name, _)| {
+        let name = String::from_utf8(percent_decode(name)).unwrap_or_default().to_ascii_lowercase();
+        let version_4 = name.strip_prefix("x-amz-").is_some_and(|rest| AUTH_PARAMETERS.contains(&rest));
+        version_4 || matches!(name.as_str(), "awsaccesskeyid" | "expires" | "signature")
+    })
+}
+
+impl<'a> Claim<'a> {
     fn from_header(head: &'a Parts, header: &'a [u8]) -> Result<Self> {
         let malformed =
             |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}."));
@@ -73,7 +105,6 @@ impl<'a> Claim<'a> {
         let (algorithm, fields) = text.split_once([' ', '\t']).unwrap_or((text, ""));
         match algorithm {
             ALGORITHM => {}
-            "AWS" => return Err(signature_version_2()),
             _ if algorithm.starts_with("AWS4-ECDSA-") => {
                 return Err(Error::new(
                     Kind::NotImplemented,
@@ -191,11 +222,6 @@ impl<'a> Claim<'a> {
     }
 }
 
-pub(super) fn signature_version_2() -> Error {
-    let message = "Signature Version 2 is not supported: sign with AWS4-HMAC-SHA256 (boto3: Config(signature_version=\"s3v4\")).";
-    Error::new(Kind::InvalidRequest, message)
-}
-
 pub(super) struct Scope<'a> {
     pub(super) access_key: &'a str,
     pub(super) day: &'a str,
@@ -228,10 +254,9 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Nothing if the query carries no signature.
+    /// Nothing if the query carries no signature of Version 4.
     fn read(query: &'a str) -> Result<Option<Self>> {
         let mut read = Self::default();
-        let mut version_2 = false;
         for (name, value) in query_pairs(query) {
             let slot = match name {
                 "X-Amz-Algorithm" => &mut read.algorithm,
@@ -242,10 +267,6 @@ impl<'a> Query<'a> {
                 "X-Amz-Signature" => &mut read.signature,
                 "X-Amz-Security-Token" => &mut read.token,
                 "X-Amz-Content-Sha256" => &mut read.payload,
-                "AWSAccessKeyId" | "Signature" => {
-                    version_2 = true;
-                    continue;
-                }
                 _ => continue,
             };
             let refuse = |what| Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter {name} {what}."));
@@ -255,22 +276,20 @@ impl<'a> Query<'a> {
             }
         }
         let signed = read.algorithm.is_some() || read.credential.is_some() || read.signature.is_some();
-        match (signed, version_2) {
-            (true, _) => Ok(Some(read)),
-            (false, true) => Err(signature_version_2()),
-            (false, false) => Ok(None),
-        }
+        Ok(signed.then_some(read))
     }
 }
 
+/// The parameters of a presigned URL, in lower case and without what all begin with.
+const AUTH_PARAMETERS: [&str; 8] =
+    ["algorithm", "credential", "date", "expires", "signedheaders", "signature", "security-token", "content-sha256"];
+
 /// `query` without the parameters that authenticate a presigned URL: what may go on to a backend, still encoded.
-pub fn strip_auth_query(query: &str) -> String {
+pub(super) fn strip_auth_query(query: &str) -> String {
     let is_auth = |pair: &&str| {
         let name = pair.split('=').next().unwrap_or_default();
-        let names =
-            ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature", "Security-Token", "Content-Sha256"];
         name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
-            && names.iter().any(|n| name[6..].eq_ignore_ascii_case(n))
+            && AUTH_PARAMETERS.iter().any(|n| name[6..].eq_ignore_ascii_case(n))
     };
     query.split('&').filter(|pair| !is_auth(pair)).collect::<Vec<_>>().join("&")
 }
@@ -297,7 +316,7 @@ pub(super) fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
 }
 
 /// `Fri, 24 May 2013 00:00:00 GMT` as `20130524T000000Z`. The weekday is not checked; a stamp already in the second form is kept.
-fn stamp_of_http_date(value: &[u8]) -> Option<String> {
+pub(super) fn stamp_of_http_date(value: &[u8]) -> Option<String> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let text = std::str::from_utf8(value).ok()?;
     let Some((_, date)) = text.split_once(", ") else { return Some(text.to_owned()) };
@@ -305,7 +324,7 @@ fn stamp_of_http_date(value: &[u8]) -> Option<String> {
     let (day, month, year) = (fields.next()?, fields.next()?, fields.next()?);
     let (time, zone) = (fields.next()?, fields.next()?);
     let month = 1 + MONTHS.iter().position(|name| *name == month)?;
-    let fits = zone == "GMT" && fields.next().is_none() && time.len() == 8;
+    let fits = matches!(zone, "GMT" | "UTC" | "+0000") && fields.next().is_none() && time.len() == 8;
     fits.then(|| format!("{year}{month:02}{day:0>2}T{}Z", time.replace(':', "")))
 }
 

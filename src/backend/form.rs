@@ -16,7 +16,7 @@ pub struct PostForm {
     pub boundary: String,
     /// The bucket's name at the store.
     pub bucket: String,
-    /// When the policy ends, as its writer spelt it.
+    /// When the policy ends, as its writer spelt it; nothing where nobody signs the form.
     pub expiration: String,
     /// The policy's conditions as JSON, but for those on the bucket and on who signed it.
     pub conditions: Vec<String>,

@@ -17,6 +17,7 @@ mod verdict;
 pub mod warnings;
 
 pub use registry::{Backend, Heard, Registry, Store};
+pub use s3::credentials::KeyPair;
 pub use verdict::is_well;
 
 use std::sync::Arc;
@@ -80,15 +81,34 @@ pub struct ReadAsk {
     pub headers: Arc<HeaderMap>,
     /// Whether an attempt before this one failed: then a new connection is made, to another address where there is one.
     pub elsewhere: bool,
+    /// In whose name.
+    pub sender: Sender,
+}
+
+/// In whose name a store is asked. Among the extensions of a request to forward; where there is none, it is the gateway's.
+#[derive(Clone, Debug, Default)]
+pub enum Sender {
+    /// The gateway's: signed by the backend's own credentials.
+    #[default]
+    Gateway,
+    /// The client's, which has an account at the store: signed by it.
+    Client(Arc<KeyPair>),
+    /// Nobody's: not signed at all.
+    Nobody,
+}
+
+impl Sender {
+    /// Whether a refusal with this S3 code is about a signature, but not about that of a client's own account: what it says is
+    /// then the gateway's to mend, and nobody else's to know.
+    pub fn is_at_no_fault(&self, code: &str) -> bool {
+        let of_its_own = matches!(self, Self::Client(_)) && s3::is_about_a_key_pair(code);
+        s3::is_about_our_signature(code) && !of_its_own
+    }
 }
 
 /// Among the extensions of a request to forward: what [`ReadAsk::elsewhere`] is to a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Elsewhere;
-
-/// Among the extensions of a request to forward: it carries no signature, and the store takes it for one of nobody's.
-#[derive(Clone, Copy, Debug)]
-pub struct Unsigned;
 
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]
@@ -150,7 +170,7 @@ pub trait ObjectRead: Send + Sync {
 pub trait Forward: Send + Sync {
     /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
     /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once.
-    /// [`Elsewhere`] among its extensions asks for a new connection, [`form::PostForm`] makes it a form, and [`Unsigned`] has it
-    /// go as it is.
+    /// [`Elsewhere`] among its extensions asks for a new connection, [`Sender`] says in whose name, and [`form::PostForm`] makes
+    /// it a form.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
 }

@@ -29,7 +29,9 @@ use serde::Serialize;
 
 pub use files::{DOCUMENT_BYTES_MAX, SECRET_BYTES_MAX, TABLES_BYTES_MAX};
 pub use load::load;
-pub use parties::{Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, PolicySource, RouteConfig};
+pub use parties::{
+    Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, KeyPairConfig, PolicySource, RouteConfig,
+};
 pub use problem::{Origin, Problem, nearest};
 pub use schema::schema;
 pub use tree::{Flag, Sources};
@@ -74,6 +76,13 @@ pub struct ServerConfig {
     pub region: String,
     /// Host names under which `BUCKET.host` addresses a bucket (virtual-host style). Default none: only path style.
     pub domains: Vec<String>,
+    /// What every path begins with, before the bucket, such as `"/s3"`; clients sign it as a part of the path. Default none.
+    pub base_path: String,
+    /// Whether requests signed by Signature Version 2 are let in as well; a BatchGet never is. Default false.
+    pub sigv2: bool,
+    /// Whether requests without any signature are sent on, without one, so that the store's own rules for the public decide; no
+    /// policy is asked. A BatchGet is refused. Default false: all are refused.
+    pub anonymous: bool,
     /// Certificate and key for HTTPS. Default none: plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
@@ -126,6 +135,9 @@ impl Default for ServerConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 9000))],
             region: "us-east-1".into(),
             domains: Vec::new(),
+            base_path: String::new(),
+            sigv2: false,
+            anonymous: false,
             tls: None,
             header_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),

@@ -1,6 +1,7 @@
 //! Who the gateway deals with: backends, the routes to them, and the identities of clients. Data only, as in `mod`; what
 //! leaves when it is serialised is what a file would say, with secrets hidden.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -188,6 +189,22 @@ pub struct IdentityConfig {
     #[serde(flatten)]
     #[schemars(skip)]
     pub policy: PolicySource,
+    /// By a backend's name, the account there that signs what this identity asks of it. Default: that of the backend itself.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::backend_credentials")]
+    pub backend_credentials: BTreeMap<String, KeyPairConfig>,
+}
+
+/// An account at a backend, as an identity's `backend_credentials` name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyPairConfig {
+    /// The access key's id; no secret.
+    pub access_key: String,
+    /// The secret key.
+    pub secret_key: Secret,
+    /// The session token, where the pair is a temporary one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<Secret>,
 }
 
 /// What an identity may do.

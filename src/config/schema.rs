@@ -39,11 +39,30 @@ pub fn schema() -> Value {
 
 /// The schema of a backend's credentials, which are a table with a tag.
 pub(super) fn credentials(_: &mut SchemaGenerator) -> Schema {
-    let mut properties = Map::new();
+    let mut properties = key_pair();
     properties.insert(
         "source".into(),
         json!({ "description": "\"chain\": as every AWS tool finds them; \"static\": the pair given here.", "enum": ["chain", "static"] }),
     );
+    let fixed = json!({ "properties": { "source": { "const": "static" } }, "required": ["source"] });
+    let pair = json!({ "allOf": [one_of("access_key"), one_of("secret_key")] });
+    json_schema!({ "type": "object", "properties": properties, "additionalProperties": false, "if": fixed, "then": pair })
+}
+
+/// The schema of an identity's accounts at backends: the table of a pair by the backend's name.
+pub(super) fn backend_credentials(_: &mut SchemaGenerator) -> Schema {
+    let pair = json!({
+        "type": "object",
+        "properties": key_pair(),
+        "additionalProperties": false,
+        "allOf": [one_of("access_key"), one_of("secret_key")],
+    });
+    json_schema!({ "type": "object", "additionalProperties": pair })
+}
+
+/// The keys of a key pair.
+fn key_pair() -> Map<String, Value> {
+    let mut properties = Map::new();
     for (key, description) in [
         ("access_key", "The access key's id."),
         ("secret_key", "The secret key."),
@@ -52,9 +71,7 @@ pub(super) fn credentials(_: &mut SchemaGenerator) -> Schema {
         properties.insert(key.into(), text(description));
         alternatives(&mut properties, key);
     }
-    let fixed = json!({ "properties": { "source": { "const": "static" } }, "required": ["source"] });
-    let pair = json!({ "allOf": [one_of("access_key"), one_of("secret_key")] });
-    json_schema!({ "type": "object", "properties": properties, "additionalProperties": false, "if": fixed, "then": pair })
+    properties
 }
 
 fn text(description: &str) -> Value {

@@ -13,10 +13,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::Rng;
 
 use super::deletes::Reserved;
-use super::{Ask, Passthrough, Proof, headers, host, internal, rewrite};
-use crate::auth::Payer;
+use super::{Ask, Passthrough, headers, host, internal, rewrite};
 use crate::auth::form::policy::OF_THE_SIGNER;
 use crate::auth::form::{self, Begun, FORM_HEAD_BYTES_MAX, FileBody, Form, PostPolicy};
+use crate::auth::{Payer, Scheme};
 use crate::backend::form::PostForm;
 use crate::backend::s3::object_path;
 use crate::backend::{Body, BoxError, full_body};
@@ -66,22 +66,27 @@ impl Passthrough {
         Ok(HeldForm { begun: form::begin(&head.headers, body).await?, _reserved: reserved })
     }
 
-    /// Authorises an upload of `key` under `policy` and forwards it.
-    pub async fn form(&self, ask: Ask<'_>, held: HeldForm<'_>, policy: PostPolicy, key: &str) -> Result<Response<Body>> {
+    /// Authorises an upload of `key` under `policy` and forwards it. One of nobody's has no policy; whether it is allowed is for the
+    /// store to say.
+    pub async fn form(&self, ask: Ask<'_>, held: HeldForm<'_>, policy: Option<PostPolicy>, key: &str) -> Result<Response<Body>> {
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();
         let HeldForm { begun, _reserved } = held;
-        ask.authenticated.identity.authorise(&begun.form.permissions(bucket, key)?)?;
+        let needed = begun.form.permissions(bucket, key)?;
+        if policy.is_some() || ask.authenticated.scheme != Scheme::Nobody {
+            ask.authenticated.identity.authorise(&needed)?;
+        }
         let mut route = self.route(&ask)?;
         let name = self.routes.find(bucket).map_or(bucket, |(_, name)| name);
         let redirect = page(&begun.form)?;
         let boundary = format!("{:032x}", route.backend.random().random::<u128>());
-        let form = to_send(&begun.form, &policy, name, key, boundary);
-        let (body, verdict) = FileBody::new(begun, policy.lengths(), &form.boundary)?;
+        let form = to_send(&begun.form, policy.as_ref(), name, key, boundary);
+        let lengths = policy.as_ref().map_or(0..=u64::MAX, PostPolicy::lengths);
+        let (body, verdict) = FileBody::new(begun, lengths, &form.boundary)?;
         let mut headers = self.request_headers(&ask, &route)?;
         OF_THE_FORM.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(header::CONTENT_TYPE, form.content_type());
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.bytes()));
-        route.proof = Proof::Form(form);
+        route.form = Some(form);
         let body = Body::new(body.map_err(BoxError::from));
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         if let Some(url) = redirect.filter(|_| response.status() == StatusCode::SEE_OTHER) {
@@ -108,7 +113,7 @@ fn page(form: &Form) -> Result<Option<String>> {
 }
 
 /// The form as the store gets it.
-fn to_send(form: &Form, policy: &PostPolicy, bucket: &str, key: &str, boundary: String) -> PostForm {
+fn to_send(form: &Form, policy: Option<&PostPolicy>, bucket: &str, key: &str, boundary: String) -> PostForm {
     let fields = form.fields.iter().filter_map(|field| match field.name.to_ascii_lowercase().as_str() {
         // Some clients name it; the store knows it by this name.
         "bucket" => Some((field.name.clone(), Bytes::copy_from_slice(bucket.as_bytes()))),
@@ -119,8 +124,8 @@ fn to_send(form: &Form, policy: &PostPolicy, bucket: &str, key: &str, boundary: 
     PostForm {
         boundary,
         bucket: bucket.to_owned(),
-        expiration: policy.expiration.clone(),
-        conditions: policy.conditions_for_store(),
+        expiration: policy.map(|policy| policy.expiration.clone()).unwrap_or_default(),
+        conditions: policy.map(PostPolicy::conditions_for_store).unwrap_or_default(),
         fields: fields.collect(),
         file_name: form.file_name.clone(),
         file_type: form.file_type.clone(),
@@ -132,9 +137,9 @@ fn url(ask: &Ask<'_>, bucket: &str, key: &str) -> String {
     let scheme = if ask.secure { "https" } else { "http" };
     let path = object_path(bucket, key, None);
     // By host the path names no bucket.
-    let named = !ask.head.uri.path().trim_matches('/').is_empty();
-    let path = if named { path.as_str() } else { &path[1 + bucket.len()..] };
-    format!("{scheme}://{}{path}", host(ask.head).unwrap_or_default())
+    let path = if ask.target.bucket_in_host { &path[1 + bucket.len()..] } else { path.as_str() };
+    let base = ask.head.uri.path().strip_suffix(ask.target.path.as_str()).unwrap_or_default();
+    format!("{scheme}://{}{base}{path}", host(ask.head).unwrap_or_default())
 }
 
 /// The answer that sends the browser on to the page that the form names, and no other. The store tells that page of the bucket, by

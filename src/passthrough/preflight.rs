@@ -4,7 +4,7 @@
 
 use http::{HeaderMap, Response};
 
-use super::{Ask, Passthrough, Proof};
+use super::{Ask, Passthrough};
 use crate::auth::Verdict;
 use crate::backend::{Body, empty_body};
 use crate::error::Result;
@@ -16,7 +16,6 @@ impl Passthrough {
     /// Asks the store.
     pub async fn preflight(&self, ask: Ask<'_>) -> Result<Response<Body>> {
         let mut route = self.route(&ask)?;
-        route.proof = Proof::Nothing;
         // A presigned URL is asked about with its signature, which is nobody's business there.
         route.path = route.path.path().try_into().expect("a path without its query is one");
         let headers: HeaderMap = QUESTION

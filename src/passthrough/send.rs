@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::outcome::Unanswered;
 use super::permitted::Permitted;
 use super::sent::Sent;
-use super::{Ask, Passthrough, Proof, Route, read_refusal, upload};
+use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit};
 use crate::backend::retry_budget::Retry;
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Unsigned, empty_body};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
@@ -68,7 +68,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, pass).await;
+            return read_refusal(response, method, backend, &ask.authenticated.sender(&backend.name), pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
@@ -209,10 +209,9 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
     *request.method_mut() = ask.head.method.clone();
     *request.uri_mut() = Uri::from(route.path.clone());
     *request.headers_mut() = headers;
-    match &route.proof {
-        Proof::Head => {}
-        Proof::Form(form) => drop(request.extensions_mut().insert(form.clone())),
-        Proof::Nothing => drop(request.extensions_mut().insert(Unsigned)),
+    request.extensions_mut().insert(ask.authenticated.sender(&route.backend.name));
+    if let Some(form) = &route.form {
+        request.extensions_mut().insert(form.clone());
     }
     request
 }

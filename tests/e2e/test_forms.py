@@ -7,14 +7,17 @@ form again and answers, without its address.
 import base64
 import hashlib
 import hmac
+import http.server
 import json
 import socket
 import subprocess
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -290,6 +293,137 @@ def test_an_unsigned_header_is_never_acted_on(stage: Stage) -> None:
     wanted = request(stage.s3, f"/{BUCKET}", encode(presigned(stage.s3, BUCKET, "header")))
     wanted.set("x-amz-acl", "public-read")
     assert_refused(stage, send(stage.s3, wanted), 403, "AccessDenied", BUCKET, "header", "x-amz-acl")
+
+
+@pytest.fixture
+def lenient(stage: Stage, start_gateway: Callable[..., Gateway]) -> Iterator[Stage]:
+    """The same store behind a gateway that lets in Version 2 and nobody, below a path."""
+    server = 'sigv2 = true\nanonymous = true\nbase_path = "/s3"'
+    gateway = start_gateway([Backend("store", BUCKET, stage.store)], name="lenient", server=server)
+    yield Stage(stage.kind, stage.store, gateway)
+    assert gateway.stop() == 0
+
+
+def test_nobodys_form_is_the_stores_to_judge(lenient: Stage) -> None:
+    form = encode({"key": "nobody"})
+    direct, through = post(lenient.store, BUCKET, form), send(lenient.s3, request(lenient.s3, f"/s3/{BUCKET}", form))
+    assert (through.status, through.xml("Code")) == (direct.status, direct.xml("Code")), (direct, through)
+    assert stored(lenient, BUCKET, "nobody").status == 404
+    half = send(lenient.s3, request(lenient.s3, f"/s3/{BUCKET}", encode({"key": "half", "policy": "x"})))
+    assert_refused(lenient, half, 400, "InvalidArgument", BUCKET, "half")
+
+
+def test_a_form_of_version_2_where_that_is_let_in(lenient: Stage) -> None:
+    policy = {"expiration": "2099-01-01T00:00:00Z", "conditions": [{"bucket": BUCKET}, ["starts-with", "$key", "v2/"]]}
+    text = base64.b64encode(json.dumps(policy).encode())
+
+    def form(key: str, secret: str) -> bytes:
+        signature = base64.b64encode(hmac.digest(secret.encode(), text, hashlib.sha1)).decode()
+        pair = lenient.s3.credentials
+        return encode({"key": key, "AWSAccessKeyId": pair.access_key, "policy": text.decode(), "signature": signature})
+
+    for key, secret, status in (
+        ("v2/k", lenient.s3.credentials.secret_key, 204),
+        ("v2/wrong", "wrong", 403),
+        ("v3/k", lenient.s3.credentials.secret_key, 403),
+    ):
+        answer = send(lenient.s3, request(lenient.s3, f"/s3/{BUCKET}", form(key, secret)))
+        assert answer.status == status, answer
+        assert stored(lenient, BUCKET, key).status == (200 if status == 204 else 404)
+
+
+# What the store gets
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """A store that takes everything, and remembers it."""
+
+    seen: ClassVar[list[tuple[str, Message, bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, self.headers, body))
+        self.send_response(201)
+        document = b"<PostResponse><Location>http://10.0.0.1/x</Location><Bucket>x</Bucket></PostResponse>"
+        self.send_header("Content-Length", str(len(document)))
+        self.send_header("Location", "http://10.0.0.1/x")
+        self.end_headers()
+        self.wfile.write(document)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def recording(start_gateway: Callable[..., Gateway]) -> Iterator[Gateway]:
+    """A gateway below a path, before a recorder; it lets in nobody, and calls the bucket by another name."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    target = Target(f"http://127.0.0.1:{server.server_port}", Credentials("BACKENDKEY", "secret-of-the-backend"))
+    route = f'[[routes]]\nbucket = "{OLD}"\nbackend = "store"\nbackend_bucket = "{NEW}"\n'
+    lines = 'anonymous = true\nbase_path = "/s3"'
+    gateway = start_gateway([Backend("store", "other-*", target)], route, name="recording", server=lines)
+    yield gateway
+    assert gateway.stop() == 0
+    server.shutdown()
+
+
+def record(gateway: Gateway, body: bytes) -> tuple[Message, dict[str, str], bytes]:
+    """The head of the request that the store got, the fields of its form, and its file."""
+    Recorder.seen.clear()
+    answer = send(gateway.s3, request(gateway.s3, f"/s3/{OLD}", body))
+    url = f"{gateway.s3.endpoint}/s3/{OLD}/dir/a%20b"
+    assert (answer.status, answer.get("location")) == (201, url), answer
+    assert answer.body.decode() == f"<PostResponse><Location>{url}</Location><Bucket>{OLD}</Bucket></PostResponse>"
+    [(path, head, sent)] = Recorder.seen
+    assert path == f"/{NEW}" and head["Authorization"] is None and head["X-Amz-Date"] is None
+    boundary = head["Content-Type"].removeprefix("multipart/form-data; boundary=").encode()
+    assert boundary != BOUNDARY.encode() and sent.endswith(b"\r\n--" + boundary + b"--\r\n")
+    fields: dict[str, str] = {}
+    for part in sent.removesuffix(b"\r\n--" + boundary + b"--\r\n").split(b"--" + boundary + b"\r\n")[1:]:
+        lines, _, value = part.partition(b"\r\n\r\n")
+        name = lines.split(b'name="', 1)[1].split(b'"', 1)[0].decode()
+        assert name not in fields
+        if name == "file":
+            assert lines.startswith(b'Content-Disposition: form-data; name="file"; filename="a b"\r\n'), lines
+            return head, fields, value
+        fields[name] = value.removesuffix(b"\r\n").decode()
+    raise AssertionError("no file")
+
+
+def test_a_store_gets_the_form_as_the_gateways_own(recording: Gateway) -> None:
+    form = presigned(recording.s3, OLD, "dir/${filename}", {"success_action_status": "201", "x-amz-meta-a": "ü"})
+    form |= {"bucket": OLD, "x-ignore-me": "1"}
+    _, fields, file = record(recording, encode(form, name="C:\\a b"))
+    assert file == FILE
+    ours = ("policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature")
+    kept = {name: value for name, value in form.items() if name not in ours}
+    assert {name: value for name, value in fields.items() if name not in ours} == {
+        **kept, "key": "dir/a b", "bucket": NEW,
+    }  # fmt: skip
+    scope = f"{fields['x-amz-date'][:8]}/us-east-1/s3/aws4_request"
+    assert fields["x-amz-credential"] == f"BACKENDKEY/{scope}"
+    key = b"AWS4secret-of-the-backend"
+    for step in [*scope.split("/"), fields["policy"]]:
+        key = hmac.digest(key, step.encode(), hashlib.sha256)
+    assert fields["x-amz-signature"] == key.hex()
+    before, after = (json.loads(base64.b64decode(each["policy"])) for each in (form, fields))
+    assert after["expiration"] == before["expiration"]
+    assert after["conditions"] == [
+        ["eq", "$success_action_status", "201"],
+        ["eq", "$x-amz-meta-a", "ü"],
+        ["starts-with", "$key", "dir/"],
+        {"bucket": NEW},
+        {"x-amz-algorithm": fields["x-amz-algorithm"]},
+        {"x-amz-credential": fields["x-amz-credential"]},
+        {"x-amz-date": fields["x-amz-date"]},
+    ]
+
+
+def test_a_store_gets_nobodys_form_without_a_signature(recording: Gateway) -> None:
+    form = {"key": "dir/a b", "acl": "public-read", "success_action_status": "201"}
+    _, fields, file = record(recording, encode(form, name="a b"))
+    assert (fields, file) == (form, FILE)
 
 
 # What the policy says

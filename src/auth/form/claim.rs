@@ -1,35 +1,78 @@
 //! Who signed a form. The fields of a form enter; the identity whose key signed its policy leaves, with that policy, once the form
-//! conforms to it. Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-authentication-HTTPPOST.html>.
+//! conforms to it. Sources: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-authentication-HTTPPOST.html> and, for
+//! Version 2, <https://docs.aws.amazon.com/AmazonS3/latest/userguide/HTTPPOSTForms.html>.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
 use s3s_sigv4::calculate_signature_with_key;
+use sha1::Sha1;
 use subtle::ConstantTimeEq;
 
 use super::{Form, PostPolicy};
-use crate::auth::authenticator::{Authenticator, SKEW_SECONDS_MAX, check_token};
-use crate::auth::claim::{ALGORITHM, Claim, EXPIRES_SECONDS_MAX, Scope, parse_date, parse_hex32, signature_version_2};
-use crate::auth::{Authenticated, Payload};
+use crate::auth::authenticator::{Authenticator, SKEW_SECONDS_MAX, check_token, no_version_2};
+use crate::auth::claim::{ALGORITHM, Claim, EXPIRES_SECONDS_MAX, Scope, parse_date, parse_hex32};
+use crate::auth::{Authenticated, Identity, Payload, Scheme};
 use crate::error::{Error, Kind, Result};
 
+/// What a form says of its sender.
+enum Claimed<'a> {
+    /// Signed by Version 4.
+    V4(Claim<'a>),
+    /// Signed by Version 2, with this access key and this signature.
+    V2(&'a str, &'a str),
+    /// Nothing at all.
+    Nobody,
+}
+
 impl Authenticator {
-    /// Finds out who signed the policy of `form`, an upload to `bucket` of `key`, and whether the form conforms to it.
+    /// Finds out who signed the policy of `form`, an upload to `bucket` of `key`, and whether the form conforms to it. Where nobody
+    /// is let in, there is no policy.
     ///
     /// # Errors
     /// S3's own codes: `AccessDenied` (anonymous, expired, not as the policy says), `InvalidAccessKeyId`, `InvalidArgument` (a
-    /// field is missing or wrong), `InvalidPolicyDocument`, `InvalidRequest`, `InvalidToken`, `SignatureDoesNotMatch`.
-    pub fn authenticate_form(&self, form: &Form, bucket: &str, key: &str) -> Result<(Authenticated, PostPolicy)> {
-        let (claim, policy) = claim(form)?;
+    /// field is missing or wrong), `InvalidPolicyDocument`, `InvalidRequest` (Version 2 where it is not let in), `InvalidToken`,
+    /// `SignatureDoesNotMatch`.
+    pub fn authenticate_form(&self, form: &Form, bucket: &str, key: &str) -> Result<(Authenticated, Option<PostPolicy>)> {
+        let (identity, scheme) = match claimed(form)? {
+            Claimed::V4(claim) => (self.form_of_version_4(form, &claim)?, Scheme::V4),
+            Claimed::V2(access_key, signature) if self.also().version_2 => {
+                (self.form_of_version_2(form, access_key, signature)?, Scheme::V2)
+            }
+            Claimed::V2(..) => return Err(no_version_2()),
+            Claimed::Nobody if self.also().nobody => return Ok((Authenticated::nobody(), None)),
+            Claimed::Nobody => {
+                return Err(Error::new(
+                    Kind::AccessDenied,
+                    "Anonymous forms are not allowed; sign a policy with Signature Version 4.",
+                ));
+            }
+        };
+        let invalid = |_| Error::new(Kind::InvalidPolicyDocument, "Invalid Policy: it is not base64.");
+        let policy = PostPolicy::parse(&STANDARD.decode(field(form, "policy")?).map_err(invalid)?)?;
+        policy.check(form, bucket, key, self.seconds())?;
+        let authenticated = Authenticated {
+            identity,
+            scheme,
+            payload: Payload::Unsigned,
+            payload_pinned: false,
+            presigned: false,
+            signed_headers: String::new(),
+        };
+        Ok((authenticated, Some(policy)))
+    }
+
+    fn form_of_version_4(&self, form: &Form, claim: &Claim<'_>) -> Result<Arc<Identity>> {
         if claim.service != "s3" || claim.region != self.region() {
             return Err(wrong("x-amz-credential", format_args!("it must be for s3 in the region '{}'", self.region())));
         }
         if !claim.stamp.starts_with(&claim.day) {
             return Err(wrong("x-amz-date", format_args!("its day is not that of the credential, {}", claim.day)));
         }
-        let now = self.seconds();
-        let age = now.saturating_sub(claim.seconds);
+        let age = self.seconds().saturating_sub(claim.seconds);
         if age < -SKEW_SECONDS_MAX {
             return Err(Error::new(Kind::AccessDenied, "Request is not valid yet"));
         }
@@ -37,53 +80,63 @@ impl Authenticator {
         if age > i64::try_from(EXPIRES_SECONDS_MAX).unwrap_or(i64::MAX) {
             return Err(Error::new(Kind::AccessDenied, "Invalid according to Policy: Policy expired."));
         }
-        let (identity, day_key) = self.identity_of(&claim)?;
-        if !bool::from(calculate_signature_with_key(policy, &day_key).ct_eq(&claim.signature)) {
-            let message = "The signature is not the one that the policy and the form's secret key give.";
-            return Err(Error::new(Kind::SignatureDoesNotMatch, message));
+        let (identity, day_key) = self.identity_of(claim)?;
+        let signature = calculate_signature_with_key(field(form, "policy")?, &day_key);
+        if !bool::from(signature.ct_eq(&claim.signature)) {
+            return Err(no_match());
         }
-        check_token(&identity, &claim)?;
-        let invalid = |_| Error::new(Kind::InvalidPolicyDocument, "Invalid Policy: it is not base64.");
-        let policy = PostPolicy::parse(&STANDARD.decode(policy).map_err(invalid)?)?;
-        policy.check(form, bucket, key, now)?;
-        let authenticated = Authenticated {
-            identity,
-            payload: Payload::Unsigned,
-            payload_pinned: false,
-            presigned: false,
-            signed_headers: String::new(),
-        };
-        Ok((authenticated, policy))
+        check_token(&identity, claim.token.as_deref())?;
+        Ok(identity)
+    }
+
+    fn form_of_version_2(&self, form: &Form, access_key: &str, signature: &str) -> Result<Arc<Identity>> {
+        let identity = self.identity(access_key)?;
+        let mut mac = Hmac::<Sha1>::new_from_slice(identity.secret_key.as_bytes()).expect("hmac takes keys of any length");
+        mac.update(field(form, "policy")?.as_bytes());
+        let given = STANDARD.decode(signature).map_err(|_| wrong("signature", format_args!("it must be base64")))?;
+        if !bool::from(mac.finalize().into_bytes().ct_eq(&given[..])) {
+            return Err(no_match());
+        }
+        check_token(&identity, form.get("x-amz-security-token"))?;
+        Ok(identity)
     }
 }
 
-/// What the form claims, and the policy that it signs. The one place that says which forms are signed, and how.
-fn claim(form: &Form) -> Result<(Claim<'_>, &str)> {
+fn no_match() -> Error {
+    Error::new(Kind::SignatureDoesNotMatch, "The signature is not the one that the policy and the form's secret key give.")
+}
+
+/// What the form claims. The one place that says which forms are signed, and how; one that is half signed is never nobody's.
+fn claimed(form: &Form) -> Result<Claimed<'_>> {
     let has = |names: &[&str]| names.iter().any(|name| form.get(name).is_some());
     let version_4 = has(&["x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"]);
-    if !version_4 && has(&["awsaccesskeyid", "signature"]) {
-        return Err(signature_version_2());
+    match (version_4, has(&["awsaccesskeyid", "signature"])) {
+        (true, true) => Err(Error::new(Kind::InvalidArgument, "A form is signed in one way.")),
+        (true, false) => claim_of_version_4(form).map(Claimed::V4),
+        (false, true) => {
+            field(form, "policy")?;
+            Ok(Claimed::V2(field(form, "awsaccesskeyid")?, field(form, "signature")?))
+        }
+        (false, false) if has(&["policy", "x-amz-security-token"]) => {
+            Err(wrong("x-amz-signature", format_args!("a form with a policy must be signed, before its file")))
+        }
+        (false, false) => Ok(Claimed::Nobody),
     }
-    if !version_4 && form.get("policy").is_none() {
-        return Err(Error::new(Kind::AccessDenied, "Anonymous forms are not allowed; sign a policy with Signature Version 4."));
-    }
-    let field = |name: &'static str| {
-        let missing = || wrong(name, format_args!("a signed form must have it, before its file"));
-        form.text(name)?.ok_or_else(missing)
-    };
-    let policy = field("policy")?;
-    if field("x-amz-algorithm")? != ALGORITHM {
+}
+
+fn claim_of_version_4(form: &Form) -> Result<Claim<'_>> {
+    field(form, "policy")?;
+    if field(form, "x-amz-algorithm")? != ALGORITHM {
         return Err(wrong("x-amz-algorithm", format_args!("it must be {ALGORITHM}")));
     }
-    let scope = Scope::parse(field("x-amz-credential")?);
-    let scope = scope.ok_or_else(|| {
+    let scope = Scope::parse(field(form, "x-amz-credential")?).ok_or_else(|| {
         wrong("x-amz-credential", format_args!("it must have the form access-key/YYYYMMDD/region/s3/aws4_request"))
     })?;
-    let stamp = field("x-amz-date")?;
+    let stamp = field(form, "x-amz-date")?;
     let (date, seconds) =
         parse_date(stamp).ok_or_else(|| wrong("x-amz-date", format_args!("it must have the form YYYYMMDDTHHMMSSZ")))?;
-    let signature = parse_hex32(field("x-amz-signature")?.as_bytes());
-    let claim = Claim {
+    let signature = parse_hex32(field(form, "x-amz-signature")?.as_bytes());
+    Ok(Claim {
         access_key: Cow::Borrowed(scope.access_key),
         day: scope.day.to_owned(),
         region: scope.region.to_owned(),
@@ -95,8 +148,11 @@ fn claim(form: &Form) -> Result<(Claim<'_>, &str)> {
         seconds,
         token: form.get("x-amz-security-token").map(Cow::Borrowed),
         presigned: None,
-    };
-    Ok((claim, policy))
+    })
+}
+
+fn field<'a>(form: &'a Form, name: &'static str) -> Result<&'a str> {
+    form.text(name)?.ok_or_else(|| wrong(name, format_args!("a signed form must have it, before its file")))
 }
 
 fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Error {

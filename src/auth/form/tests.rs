@@ -13,7 +13,7 @@ use s3s_sigv4::{AmzDate, calculate_signature};
 
 use super::reader::boundary;
 use super::*;
-use crate::auth::{Authenticator, Identity, Policy};
+use crate::auth::{Also, Authenticator, Identity, NOBODY, Policy};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -547,9 +547,15 @@ impl Signed {
 }
 
 fn authenticate(form: &Form) -> Result<String> {
+    let_in(form, Also::default()).map(|(name, _)| name)
+}
+
+/// The signer's name, and whether a policy was found.
+fn let_in(form: &Form, also: Also) -> Result<(String, bool)> {
     let identity = Identity::new("i", "AK", "SK", None, Policy::full_access());
-    let authenticator = Authenticator::new(vec![identity], "us-east-1", 1 << 20, noon);
-    authenticator.authenticate_form(form, "b", "k").map(|(authenticated, _)| authenticated.identity.name.clone())
+    let authenticator = Authenticator::new(vec![identity], "us-east-1", 1 << 20, noon).letting_in(also);
+    let result = authenticator.authenticate_form(form, "b", "k");
+    result.map(|(authenticated, policy)| (authenticated.identity.name.clone(), policy.is_some()))
 }
 
 #[test]
@@ -592,7 +598,37 @@ fn a_form_that_lacks_a_field_is_told_which() {
         assert!(error.message.contains(&name.to_ascii_lowercase()), "{error}");
     }
     assert_eq!(authenticate(&form(&[("key", "k")])).expect_err("anonymous").kind, Kind::AccessDenied);
-    let version_2 = form(&[("key", "k"), ("AWSAccessKeyId", "AK"), ("policy", "p"), ("signature", "s")]);
-    let error = authenticate(&version_2).expect_err("version 2");
-    assert!(error.kind == Kind::InvalidRequest && error.message.contains("Signature Version 2"), "{error}");
+}
+
+#[test]
+fn nobody_is_let_in_only_where_that_is_wanted_and_never_half_signed() {
+    let nobody = Also { nobody: true, ..Also::default() };
+    assert_eq!(let_in(&form(&[("key", "k")]), nobody).expect("let in"), (NOBODY.to_owned(), false));
+    for name in ["policy", "x-amz-signature", "x-amz-security-token", "AWSAccessKeyId", "signature", "X-Amz-Date"] {
+        let error = let_in(&form(&[("key", "k"), (name, "x")]), nobody).expect_err(name);
+        assert_eq!(error.kind, Kind::InvalidArgument, "{name}");
+    }
+}
+
+#[test]
+fn version_2_is_let_in_only_where_that_is_wanted() {
+    let policy = STANDARD.encode(r#"{"expiration": "2013-05-24T12:00:00Z", "conditions": [{"bucket": "b"}, {"key": "k"}]}"#);
+    let signed = |secret: &str| {
+        use hmac::{Hmac, KeyInit, Mac};
+        let mut mac = Hmac::<sha1::Sha1>::new_from_slice(secret.as_bytes()).expect("any length");
+        mac.update(policy.as_bytes());
+        STANDARD.encode(mac.finalize().into_bytes())
+    };
+    let of =
+        |key: &str, signature: &str| form(&[("key", "k"), ("AWSAccessKeyId", key), ("policy", &policy), ("signature", signature)]);
+    let version_2 = Also { version_2: true, ..Also::default() };
+    assert_eq!(let_in(&of("AK", &signed("SK")), version_2).expect("signed"), ("i".to_owned(), true));
+    let refused = |form: &Form, also: Also| let_in(form, also).expect_err("refused").kind;
+    assert_eq!(refused(&of("AK", &signed("SK")), Also::default()), Kind::InvalidRequest);
+    assert_eq!(refused(&of("AK", &signed("other")), version_2), Kind::SignatureDoesNotMatch);
+    assert_eq!(refused(&of("XX", &signed("SK")), version_2), Kind::InvalidAccessKeyId);
+    assert_eq!(refused(&of("AK", "no base64"), version_2), Kind::InvalidArgument);
+    let mut both = Signed::default().form();
+    both.fields.push(Field { name: "signature".to_owned(), value: Bytes::from("x") });
+    assert_eq!(refused(&both, version_2), Kind::InvalidArgument);
 }

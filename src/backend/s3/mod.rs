@@ -25,8 +25,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::form::PostForm;
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Unsigned, collect,
-    empty_body, full_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
+    full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -74,20 +74,22 @@ impl S3Store {
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
+        let now: SystemTime = (self.now)();
+        let pair = match request.extensions_mut().remove::<Sender>().unwrap_or_default() {
+            Sender::Gateway => Some(self.credentials.current().await.map_err(no_credentials)?),
+            Sender::Client(pair) => Some(pair),
+            Sender::Nobody => None,
+        };
         let method = request.method().clone();
-        if request.extensions_mut().remove::<Unsigned>().is_none() {
-            let now: SystemTime = (self.now)();
-            let credentials = self
-                .credentials
-                .current()
-                .await
-                .map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
-            match request.extensions_mut().remove::<PostForm>() {
-                None => self.signer.sign(&method, &path, request.headers_mut(), &credentials, now),
-                Some(form) => {
-                    let head = self.signer.sign_form(&form, &credentials, now).map_err(internal)?;
-                    request = form::begun(request, head).map_err(internal)?;
-                }
+        match (request.extensions_mut().remove::<PostForm>(), pair) {
+            (None, None) => {}
+            (None, Some(pair)) => self.signer.sign(&method, &path, request.headers_mut(), &pair, now),
+            (Some(form), pair) => {
+                let head = match pair {
+                    Some(pair) => self.signer.sign_form(&form, &pair, now).map_err(internal)?,
+                    None => form.head(&[]),
+                };
+                request = form::begun(request, head).map_err(internal)?;
             }
         }
         *request.uri_mut() =
@@ -215,6 +217,15 @@ pub fn is_about_our_signature(code: &str) -> bool {
     )
 }
 
+/// Whether such a code is about the key pair itself, and not about the region or the clock, which are never the pair's fault.
+pub fn is_about_a_key_pair(code: &str) -> bool {
+    matches!(code, "ExpiredToken" | "InvalidAccessKeyId" | "InvalidToken" | "SignatureDoesNotMatch")
+}
+
+fn no_credentials(source: BoxError) -> BackendError {
+    BackendError { kind: BackendErrorKind::NoCredentials, source }
+}
+
 fn internal(source: impl Into<BoxError>) -> BackendError {
     BackendError { kind: BackendErrorKind::Unreachable, source: source.into() }
 }
@@ -252,6 +263,7 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
     if ask.elsewhere {
         request.extensions_mut().insert(Elsewhere);
     }
+    request.extensions_mut().insert(ask.sender.clone());
     let headers = request.headers_mut();
     headers.reserve(READ_HEADERS + ask.headers.len());
     headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));

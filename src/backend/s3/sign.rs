@@ -3,6 +3,7 @@
 //! `content-type` and every `x-amz-*` header of the request; the path is encoded once and never normalised. The day's key is
 //! derived once and kept.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, header};
+use lru::LruCache;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
@@ -26,12 +28,16 @@ pub const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934c
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
+/// Key pairs whose newest derived key is kept: the backend's own, and those of the clients that have accounts there.
+const PAIRS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
 /// Signs for one region. Cheap to share.
 #[derive(Debug)]
 pub struct Signer {
     region: String,
-    /// What was last derived: only the newest is ever needed.
-    newest: Mutex<Option<Derived>>,
+    /// What was last derived for a pair, by its place in memory: only the newest is ever needed. The pair is kept with it, so
+    /// that no other can come to stand there.
+    newest: Mutex<LruCache<usize, Derived>>,
 }
 
 /// What requests of the same second by the same key pair have in common.
@@ -50,7 +56,7 @@ struct Derived {
 impl Signer {
     /// A signer for `region`, service `s3`.
     pub fn new(region: &str) -> Self {
-        Self { region: region.to_owned(), newest: Mutex::new(None) }
+        Self { region: region.to_owned(), newest: Mutex::new(LruCache::new(PAIRS_MAX)) }
     }
 
     /// Adds `x-amz-date`, the session token if there is one, and `authorization`. The request's `host` and
@@ -105,7 +111,8 @@ impl Signer {
         let now = OffsetDateTime::from(now);
         let second = now.unix_timestamp();
         let mut newest = self.newest.lock().expect("deriving a key does not panic");
-        let known = newest.as_ref().filter(|known| Arc::ptr_eq(&known.pair, pair));
+        let place = Arc::as_ptr(pair).addr();
+        let known = newest.get(&place).filter(|known| Arc::ptr_eq(&known.pair, pair));
         if let Some(known) = known.filter(|known| known.second == second) {
             return known.clone();
         }
@@ -117,7 +124,8 @@ impl Signer {
         };
         let stamp = HeaderValue::from_str(&stamp).expect(HEADER_SAFE);
         let derived = Derived { second, pair: Arc::clone(pair), stamp, scope: scope.into(), mac };
-        newest.insert(derived).clone()
+        newest.put(place, derived.clone());
+        derived
     }
 }
 
@@ -303,5 +311,19 @@ mod tests {
         let other = Arc::new(KeyPair::new("A", "S", None).expect("valid"));
         assert_ne!(key(&other, now), one);
         assert_eq!(signer.derived(&pair, now + Duration::from_secs(1)).stamp, "20130524T000001Z");
+    }
+
+    #[test]
+    fn the_keys_of_many_pairs_are_kept_side_by_side_and_are_not_more_than_so_many() {
+        let signer = Signer::new("r");
+        let (_, now) = example();
+        let pair_of = |n: usize| Arc::new(KeyPair::new("A", &n.to_string(), None).expect("valid"));
+        let pairs: Vec<_> = (0..PAIRS_MAX.get() + 10).map(pair_of).collect();
+        let key = |pair: &Arc<KeyPair>| signer.derived(pair, now).mac.finalize().into_bytes();
+        for _ in 0..2 {
+            // As a new signer has it, which knows no other pair.
+            pairs.iter().for_each(|pair| assert_eq!(key(pair), Signer::new("r").derived(pair, now).mac.finalize().into_bytes()));
+        }
+        assert_eq!(signer.newest.lock().expect("not poisoned").len(), PAIRS_MAX.get());
     }
 }
