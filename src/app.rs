@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::auth::{Also, Authenticator, Identity, Policy};
+use crate::auth::{Also, Authenticated, Authenticator, Identity, Policy};
 use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::delayed::Delayed;
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
@@ -255,12 +255,19 @@ impl Handler for Gateway {
 impl Gateway {
     async fn answer(&self, head: &Parts, body: Body, peer: &Peer, id: RequestId, seen: &mut Handled) -> Result<Response<Body>> {
         let target: S3Target = route::target(head, &self.domains, &self.base_path)?;
-        let verb = route::verb(&head.method, &target, head.uri.query().unwrap_or_default());
+        let verb = route::unsigned_verb(head, &target);
+        let verb = verb.unwrap_or_else(|| route::verb(&head.method, &target, head.uri.query().unwrap_or_default()));
         seen.operation = match verb {
             Verb::BatchGet => "batch",
             Verb::Capabilities => "capabilities",
-            Verb::Passthrough => "passthrough",
+            Verb::Form | Verb::Preflight | Verb::Passthrough => "passthrough",
         };
+        let ask = |authenticated| passthrough::Ask { head, target: &target, authenticated, secure: peer.secure };
+        match verb {
+            Verb::Form => return self.form(ask(Authenticated::nobody()), body, seen).await,
+            Verb::Preflight => return self.passthrough.preflight(ask(Authenticated::nobody())).await,
+            _ => {}
+        }
         let authenticated = self.authenticator.authenticate(head, &target)?;
         seen.identity = Some(authenticated.identity.name.clone());
         match verb {
@@ -272,11 +279,18 @@ impl Gateway {
                 authenticated.needs_version_4()?;
                 Ok(json(self.batches.capabilities()))
             }
-            Verb::Passthrough => {
-                let ask = passthrough::Ask { head, target: &target, authenticated, secure: peer.secure };
-                self.passthrough.answer(ask, body).await
-            }
+            _ => self.passthrough.answer(ask(authenticated), body).await,
         }
+    }
+
+    /// A form says in its body who signed it, so some of that is read before anybody is known.
+    async fn form(&self, ask: passthrough::Ask<'_>, body: Body, seen: &mut Handled) -> Result<Response<Body>> {
+        let held = self.passthrough.hold_form(ask.head, body).await?;
+        let key = held.form().key()?;
+        let bucket = ask.target.bucket.as_deref().unwrap_or_default();
+        let (authenticated, policy) = self.authenticator.authenticate_form(held.form(), bucket, &key)?;
+        seen.identity = Some(authenticated.identity.name.clone());
+        self.passthrough.form(passthrough::Ask { authenticated, ..ask }, held, policy, &key).await
     }
 }
 

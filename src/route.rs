@@ -2,7 +2,7 @@
 //! finds the backend of a bucket. Pure: no request is changed here. Invariant: the raw path is cut, never rebuilt.
 
 use http::request::Parts;
-use http::{Method, header};
+use http::{HeaderValue, Method, header};
 
 use crate::error::{Error, Kind, Result};
 use crate::types::{BucketName, Pattern, Pieces, S3Target, percent_decode, query_pairs};
@@ -14,6 +14,10 @@ pub enum Verb {
     BatchGet,
     /// `GET /?batch-get`.
     Capabilities,
+    /// POST Object: a form, which says in its body who signed it.
+    Form,
+    /// What a browser asks before it lets a page of another site send a request. Nobody signs it.
+    Preflight,
     /// Every other S3 request.
     Passthrough,
 }
@@ -26,6 +30,24 @@ pub fn verb(method: &Method, target: &S3Target, query: &str) -> Verb {
         (true, &Method::GET) if target.bucket.is_none() => Verb::Capabilities,
         _ => Verb::Passthrough,
     }
+}
+
+/// The verb of a request that is not signed in its head, but is not anonymous for that.
+pub fn unsigned_verb(head: &Parts, target: &S3Target) -> Option<Verb> {
+    let has = |name: &str| head.headers.contains_key(name);
+    let plain = head.uri.query().unwrap_or_default().is_empty() && target.key.is_none() && !has("authorization");
+    match head.method {
+        _ if target.bucket.is_none() => None,
+        Method::POST if plain && is_form(head) => Some(Verb::Form),
+        Method::OPTIONS if has("origin") && has("access-control-request-method") => Some(Verb::Preflight),
+        _ => None,
+    }
+}
+
+/// Whether the body is `multipart/form-data`.
+fn is_form(head: &Parts) -> bool {
+    let value = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    value.split(|b| *b == b';').next().is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"multipart/form-data"))
 }
 
 /// The host that the client asked for: `Host`, or over HTTP/2 the authority of the URI.
@@ -249,6 +271,31 @@ mod tests {
         assert_eq!(read(Method::POST, "/b/k?batch-get"), Verb::Passthrough);
         assert_eq!(read(Method::POST, "/b?batch-get=1"), Verb::Passthrough);
         assert_eq!(read(Method::GET, "/b?batch-get"), Verb::Passthrough);
+    }
+
+    #[test]
+    fn a_form_and_a_preflight_are_known_by_their_heads() {
+        let read = |method: Method, uri: &str, headers: &[(&'static str, &'static str)]| {
+            let mut head = head(uri, None);
+            head.method = method;
+            head.headers.extend(headers.iter().map(|(n, v)| (http::HeaderName::from_static(n), HeaderValue::from_static(v))));
+            let target = target(&head, &[], "").expect("valid");
+            unsigned_verb(&head, &target)
+        };
+        let form = ("content-type", "Multipart/Form-Data; boundary=b");
+        assert_eq!(read(Method::POST, "/b", &[form]), Some(Verb::Form));
+        assert_eq!(read(Method::POST, "/b/?", &[form]), Some(Verb::Form));
+        for (method, uri) in [(Method::POST, "/b?batch-get"), (Method::POST, "/b?delete"), (Method::PUT, "/b")] {
+            assert_eq!(read(method, uri, &[form]), None, "{uri}");
+        }
+        assert_eq!(read(Method::POST, "/b/k", &[form]), None);
+        assert_eq!(read(Method::POST, "/", &[form]), None);
+        assert_eq!(read(Method::POST, "/b", &[form, ("authorization", "AWS4-HMAC-SHA256")]), None);
+        assert_eq!(read(Method::POST, "/b", &[("content-type", "multipart/form-datax")]), None);
+        let asks = [("origin", "http://site"), ("access-control-request-method", "POST")];
+        assert_eq!(read(Method::OPTIONS, "/b/k?a", &asks), Some(Verb::Preflight));
+        assert_eq!(read(Method::OPTIONS, "/b/k", &asks[..1]), None);
+        assert_eq!(read(Method::OPTIONS, "/", &asks), None);
     }
 
     #[test]

@@ -109,6 +109,33 @@ impl Authenticator {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The identity with this access key, and its key for the day of a signature of Version 4.
+    pub(super) fn identity_of(&self, claim: &Claim<'_>) -> Result<(Arc<Identity>, [u8; 32])> {
+        let known = self.known();
+        let (index, identity) = known.find(&claim.access_key)?;
+        Ok((Arc::clone(identity), self.signing_key(&known, index, identity, claim)))
+    }
+
+    /// The identity with this access key.
+    pub(super) fn identity(&self, access_key: &str) -> Result<Arc<Identity>> {
+        self.known().find(access_key).map(|(_, identity)| Arc::clone(identity))
+    }
+
+    /// The region that signatures are for.
+    pub(super) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// What is let in beside Version 4.
+    pub(super) fn also(&self) -> Also {
+        self.also
+    }
+
+    /// The time, in seconds since 1970.
+    pub(super) fn seconds(&self) -> i64 {
+        self.age(0)
+    }
+
     /// Finds out who signed `head`, which is about `target`.
     ///
     /// # Errors
@@ -119,11 +146,7 @@ impl Authenticator {
         match Claimed::read(head)? {
             Claimed::V4(claim) => self.version_4(head, claim),
             Claimed::V2(header) if self.also.version_2 => self.version_2(head, target, header),
-            Claimed::V2(_) => {
-                let message = "Signature Version 2 is not accepted: sign with AWS4-HMAC-SHA256 (boto3: \
-                               Config(signature_version=\"s3v4\")), or have the gateway accept it (server.sigv2 = true).";
-                Err(Error::new(Kind::InvalidRequest, message))
-            }
+            Claimed::V2(_) => Err(no_version_2()),
             Claimed::Nobody if self.also.nobody => {
                 host(head)?;
                 Ok(Authenticated::nobody())
@@ -342,7 +365,15 @@ fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 3
     Err(no_match(&claim.access_key).with_detail("StringToSign", to_sign).with_detail("SignatureProvided", provided))
 }
 
-fn no_match(access_key: &str) -> Error {
+/// What a client of Version 2 is told where it is not let in.
+pub(super) fn no_version_2() -> Error {
+    let message = "Signature Version 2 is not accepted: sign with AWS4-HMAC-SHA256 (boto3: \
+                   Config(signature_version=\"s3v4\")), or have the gateway accept it (server.sigv2 = true).";
+    Error::new(Kind::InvalidRequest, message)
+}
+
+/// Whoever signed with `access_key` did it otherwise.
+pub(super) fn no_match(access_key: &str) -> Error {
     Error::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH).with_detail("AWSAccessKeyId", access_key)
 }
 
@@ -356,7 +387,7 @@ fn expired() -> Error {
     Error::new(Kind::AccessDenied, "Request has expired")
 }
 
-fn check_token(identity: &Identity, token: Option<&[u8]>) -> Result<()> {
+pub(super) fn check_token(identity: &Identity, token: Option<&[u8]>) -> Result<()> {
     let fits = match (&identity.session_token, token) {
         (None, None) => true,
         (Some(expected), Some(given)) => expected.as_bytes().ct_eq(given).into(),

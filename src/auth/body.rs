@@ -49,7 +49,7 @@ impl BodyError {
     }
 
     /// What the body beneath us failed with: its own kind if it has one, otherwise it broke off.
-    fn of_source(source: Source) -> Self {
+    pub(super) fn of_source(source: Source) -> Self {
         match source.downcast::<Error>() {
             Ok(error) => {
                 Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from), details: error.details }
@@ -108,6 +108,16 @@ impl Verdict {
     /// The checksum that came behind the data, once it was found right.
     pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
         self.0.verified.get().cloned().flatten()
+    }
+
+    /// The body was cut off, for the reason that stands from now on.
+    pub(super) fn fail(&self, error: BodyError) {
+        let _ = self.0.failure.set(error);
+    }
+
+    /// The whole body was found right, and no checksum came behind it.
+    pub(super) fn pass(&self) {
+        let _ = self.0.verified.set(None);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::types::{percent_decode, query_pairs};
 /// Longest life of a presigned URL: seven days, as on S3.
 pub const EXPIRES_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// What a request says of its sender.
 pub(super) enum Claimed<'a> {
@@ -261,15 +261,15 @@ fn lifetime(text: &str) -> std::result::Result<u64, &'static str> {
 }
 
 /// A scope of S3.
-struct Scope<'a> {
-    access_key: &'a str,
-    day: &'a str,
-    region: &'a str,
+pub(super) struct Scope<'a> {
+    pub(super) access_key: &'a str,
+    pub(super) day: &'a str,
+    pub(super) region: &'a str,
 }
 
 impl<'a> Scope<'a> {
     /// From the right, because an access key may hold a slash. Otherwise what is wrong, as S3 says it.
-    fn parse(credential: &'a str) -> std::result::Result<Self, String> {
+    pub(super) fn parse(credential: &'a str) -> std::result::Result<Self, String> {
         let fields: Vec<_> = credential.rsplitn(5, '/').collect();
         let [terminator, service, region, day, access_key] = fields[..] else { return Err(form_of_a_credential()) };
         if access_key.is_empty() || terminator != TERMINATOR && access_key.contains('/') {

@@ -2,7 +2,8 @@
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
 //! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`; `sigv2` for old clients), `body` (over
-//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`.
+//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`; and `form`, where all of
+//! this is in the body.
 
 pub mod action;
 mod authenticator;
@@ -13,6 +14,7 @@ mod chunked;
 mod claim;
 mod copy_source;
 pub mod delete;
+pub mod form;
 mod held;
 pub mod policy;
 mod sigv2;

@@ -1,12 +1,13 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
 //! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
-//! many as the [`retry_budget`] allows; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`].
+//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`].
 //! Nothing here knows batches, clients or identities.
 
 pub mod breaker;
 pub mod delayed;
 pub mod embedded;
+pub mod form;
 pub mod limited;
 pub mod registry;
 pub mod retry_budget;
@@ -169,6 +170,7 @@ pub trait ObjectRead: Send + Sync {
 pub trait Forward: Send + Sync {
     /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
     /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once.
-    /// [`Elsewhere`] among its extensions asks for a new connection, and [`Sender`] says in whose name.
+    /// [`Elsewhere`] among its extensions asks for a new connection, [`Sender`] says in whose name, and [`form::PostForm`] makes
+    /// it a form.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
 }

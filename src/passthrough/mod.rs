@@ -7,9 +7,11 @@
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod deletes;
+mod form;
 mod headers;
 mod outcome;
 mod permitted;
+mod preflight;
 mod rewrite;
 mod send;
 mod sent;
@@ -30,6 +32,7 @@ use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permissions};
 use crate::backend::breaker::Pass;
+use crate::backend::form::PostForm;
 use crate::backend::warnings::Warning;
 use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
 use crate::budget::Pool;
@@ -40,6 +43,8 @@ use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
 use upload::Carried;
+
+pub use form::HeldForm;
 
 /// What a request says of its body.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -73,6 +78,8 @@ pub struct Ask<'a> {
 struct Route {
     backend: Arc<Backend>,
     path: PathAndQuery,
+    /// The form that says who asks, where the head does not.
+    form: Option<PostForm>,
 }
 
 impl Passthrough {
@@ -145,7 +152,7 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path })
+        Ok(Route { backend: Arc::clone(backend), path, form: None })
     }
 
     fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {

@@ -210,6 +210,9 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
     *request.uri_mut() = Uri::from(route.path.clone());
     *request.headers_mut() = headers;
     request.extensions_mut().insert(ask.authenticated.sender(&route.backend.name));
+    if let Some(form) = &route.form {
+        request.extensions_mut().insert(form.clone());
+    }
     request
 }
 

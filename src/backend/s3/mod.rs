@@ -1,5 +1,5 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
-//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
+//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`], or of a [`form`]) with current
 //! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
 //! above.
 
@@ -7,6 +7,7 @@ pub mod chunks;
 pub mod connect;
 pub mod credentials;
 mod exchange;
+mod form;
 mod open;
 pub mod resolve;
 pub mod sign;
@@ -23,6 +24,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::form::PostForm;
 use super::{
     Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
     full_body,
@@ -82,14 +84,23 @@ impl S3Store {
         };
         let method = request.method().clone();
         let announced = Announced::read(request.headers_mut()).map_err(internal)?;
-        if let Some(pair) = pair {
-            self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
-            if let Some(announced) = announced {
-                let seal = self.signer.seal(request.headers(), &pair, now);
-                request = request.map(|body| announced.frame(body, seal));
+        match (request.extensions_mut().remove::<PostForm>(), pair) {
+            (None, None) if announced.is_some() => return Err(internal("nobody signs chunks")),
+            (None, None) => {}
+            (None, Some(pair)) => {
+                self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
+                if let Some(announced) = announced {
+                    let seal = self.signer.seal(request.headers(), &pair, now);
+                    request = request.map(|body| announced.frame(body, seal));
+                }
             }
-        } else if announced.is_some() {
-            return Err(internal("nobody signs chunks"));
+            (Some(form), pair) => {
+                let head = match pair {
+                    Some(pair) => self.signer.sign_form(&form, &pair, now).map_err(internal)?,
+                    None => form.head(&[]),
+                };
+                request = form::begun(request, head).map_err(internal)?;
+            }
         }
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;

@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -15,6 +16,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
+use super::super::BoxError;
+use super::super::form::PostForm;
 use super::credentials::KeyPair;
 use crate::config::Secret;
 use crate::types::{hex32, query_pairs};
@@ -114,6 +117,26 @@ impl Signer {
         let Derived { stamp, scope, mac, .. } = self.derived(pair, now);
         let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().last_chunk());
         Seal { stamp, scope, mac, previous: *signature.expect("it was signed, and a signature is the last of it") }
+    }
+
+    /// All of a form before its file, with its policy signed
+    /// (<https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-authentication-HTTPPOST.html>).
+    pub fn sign_form(&self, form: &PostForm, pair: &Arc<KeyPair>, now: SystemTime) -> Result<Bytes, BoxError> {
+        let Derived { stamp, scope, mut mac, .. } = self.derived(pair, now);
+        let credential = format!("{}/{scope}", pair.access_key);
+        let mut signed = vec![
+            ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
+            ("x-amz-credential", credential.as_str()),
+            ("x-amz-date", stamp.to_str()?),
+        ];
+        if let Some(token) = &pair.session_token {
+            signed.push(("x-amz-security-token", token.to_str()?));
+        }
+        let policy = form.policy(&signed);
+        mac.update(policy.as_bytes());
+        let signature = hex32(&mac.finalize().into_bytes().into());
+        signed.extend([("policy", policy.as_str()), ("x-amz-signature", std::str::from_utf8(&signature)?)]);
+        Ok(form.head(&signed))
     }
 
     fn derived(&self, pair: &Arc<KeyPair>, now: SystemTime) -> Derived {
@@ -260,6 +283,35 @@ mod tests {
             signature("/?max-keys=2&prefix=J", &[], Method::GET),
             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"
         );
+    }
+
+    #[test]
+    fn a_form_is_signed_over_the_base64_of_its_policy() {
+        let (pair, now) = example();
+        let form = PostForm {
+            boundary: "b0".to_owned(),
+            bucket: "b".to_owned(),
+            expiration: "2013-05-25T00:00:00Z".to_owned(),
+            conditions: Vec::new(),
+            fields: Vec::new(),
+            file_name: String::new(),
+            file_type: None,
+        };
+        let head = Signer::new("us-east-1").sign_form(&form, &pair, now).expect("text");
+        let head = std::str::from_utf8(&head).expect("text");
+        let field = |name: &str| {
+            let (_, rest) = head.split_once(&format!("name=\"{name}\"\r\n\r\n")).expect(name);
+            rest.split_once("\r\n").expect("a line").0
+        };
+        let scope = "20130524/us-east-1/s3/aws4_request";
+        assert_eq!(field("x-amz-credential"), format!("AKIAIOSFODNN7EXAMPLE/{scope}"));
+        let mut mac = day_key(&pair.secret_key, scope);
+        mac.update(field("policy").as_bytes());
+        assert_eq!(field("x-amz-signature").as_bytes(), hex32(&mac.finalize().into_bytes().into()));
+        assert!(!head.contains("x-amz-security-token"));
+        let temporary = Arc::new(KeyPair::new("A", "S", Some("T")).expect("valid"));
+        let head = Signer::new("r").sign_form(&form, &temporary, now).expect("text");
+        assert!(std::str::from_utf8(&head).expect("text").contains("name=\"x-amz-security-token\"\r\n\r\nT\r\n"));
     }
 
     #[test]
