@@ -126,7 +126,8 @@ impl<'a> Parser<'a> {
                 event => blank(&event, "nothing")?,
             }
         }
-        if entries.is_empty() { Err(malformed("it has no Object")) } else { Ok((entries, quiet)) }
+        // Without an Object there is nothing to judge: some stores refuse that, and others delete nothing.
+        Ok((entries, quiet))
     }
 
     fn object(&mut self, start: usize) -> Result<DeleteEntry> {
@@ -260,7 +261,6 @@ mod tests {
     fn what_parsers_could_read_differently_is_refused() {
         let cases = [
             "",
-            "<Delete/>",
             "<Delete><Object/></Delete>",
             "<Delete><Object><Key></Key></Object></Delete>",
             "<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
@@ -281,6 +281,7 @@ mod tests {
         for text in cases {
             assert_eq!(parse(text).expect_err(text).kind, Kind::MalformedXml, "{text}");
         }
+        assert!(parse("<Delete/>").expect("valid").entries.is_empty());
         assert!(DeleteList::parse(Bytes::from_static(b"<Delete><Object><Key>\xff</Key></Object></Delete>")).is_err());
     }
 

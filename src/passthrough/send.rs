@@ -68,7 +68,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, pass).await;
+            return read_refusal(response, method, backend, &ask.authenticated.sender(&backend.name), pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
@@ -220,6 +220,10 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
     *request.method_mut() = ask.head.method.clone();
     *request.uri_mut() = Uri::from(route.path.clone());
     *request.headers_mut() = headers;
+    request.extensions_mut().insert(ask.authenticated.sender(&route.backend.name));
+    if let Some(form) = &route.form {
+        request.extensions_mut().insert(form.clone());
+    }
     request
 }
 

@@ -46,29 +46,24 @@ README_CREDENTIALS = Credentials("AK", "SK")
 
 
 class SeaweedFs:
-    """One `weed server`; `target` is its S3 endpoint."""
+    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of two that may do
+    everything."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, identities: list[dict[str, object]] | None = None) -> None:
         master, volume, filer, s3 = free_ports(4)
         data = folder / "seaweedfs"
         data.mkdir()
         settings = folder / "seaweedfs-s3.json"
         actions = ["Admin", "Read", "List", "Tagging", "Write"]
-        pairs = [STORE_CREDENTIALS, README_CREDENTIALS]
-        settings.write_text(
-            json.dumps(
-                {
-                    "identities": [
-                        {
-                            "name": pair.access_key,
-                            "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
-                            "actions": actions,
-                        }
-                        for pair in pairs
-                    ]
-                }
-            )
-        )
+        identities = identities or [
+            {
+                "name": pair.access_key,
+                "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
+                "actions": actions,
+            }
+            for pair in (STORE_CREDENTIALS, README_CREDENTIALS)
+        ]
+        settings.write_text(json.dumps({"identities": identities}))
         env = {**os.environ, "WEED_S3_SSE_KEY": "test-only-passphrase", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
         self.process = Process(
             "seaweedfs",
