@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::auth::{Authenticator, Identity, Policy};
+use crate::auth::{Also, Authenticated, Authenticator, Identity, Policy};
 use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::delayed::Delayed;
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
@@ -21,11 +21,11 @@ use crate::backend::limited::{LimitConfig, Limiter};
 use crate::backend::retry_budget::RetryBudget;
 use crate::backend::s3::S3Store;
 use crate::backend::warnings::Warnings;
-use crate::backend::{Backend, Body, BoxError, Registry, Store, empty_body, full_body};
+use crate::backend::{Backend, Body, BoxError, KeyPair, Registry, Store, empty_body, full_body};
 use crate::batch::admission::{Admission, heads_share};
 use crate::batch::{self, Batches};
 use crate::budget::Pool;
-use crate::config::{BackendConfig, BackendKind, IdentityConfig, PolicySource, Settings, TailConfig};
+use crate::config::{BackendConfig, BackendKind, IdentityConfig, KeyPairConfig, PolicySource, Settings, TailConfig};
 use crate::edge::admin::Admin;
 use crate::edge::connections::sockets_max;
 use crate::edge::listener::{ListenerConfig, Server, Shutdown};
@@ -67,6 +67,7 @@ pub struct App {
 struct Gateway {
     authenticator: Arc<Authenticator>,
     domains: Vec<String>,
+    base_path: String,
     batches: Batches,
     passthrough: Passthrough,
 }
@@ -94,10 +95,13 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let admission = Arc::new(admission);
     let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let server = &settings.server;
-    let authenticator = Arc::new(Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock));
+    let also = Also { version_2: server.sigv2, nobody: server.anonymous };
+    let authenticator = Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock).letting_in(also);
+    let authenticator = Arc::new(authenticator);
     let gateway = Gateway {
         authenticator: Arc::clone(&authenticator),
         domains: server.domains.clone(),
+        base_path: server.base_path.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
         passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail),
     };
@@ -178,6 +182,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
         warnings: Warnings::default(),
+        quirks: config.quirks(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,
         random: Mutex::new(random()),
@@ -226,7 +231,13 @@ fn identity(config: &IdentityConfig) -> std::result::Result<Identity, BoxError> 
         PolicySource::Document(text) => Policy::parse(text)?,
     };
     let token = config.session_token.as_ref().map(|token| token.expose().to_owned());
-    Ok(Identity::new(&config.name, &config.access_key, config.secret_key.expose(), token, policy))
+    let account = |(backend, pair): (&String, &KeyPairConfig)| {
+        let token = pair.session_token.as_ref().map(|token| token.expose());
+        let pair = KeyPair::new(&pair.access_key, pair.secret_key.expose(), token)?;
+        Ok::<_, BoxError>((backend.clone(), Arc::new(pair)))
+    };
+    let accounts = config.backend_credentials.iter().map(account).collect::<std::result::Result<_, _>>()?;
+    Ok(Identity::new(&config.name, &config.access_key, config.secret_key.expose(), token, policy).with_accounts(accounts))
 }
 
 fn random() -> SmallRng {
@@ -243,26 +254,43 @@ impl Handler for Gateway {
 
 impl Gateway {
     async fn answer(&self, head: &Parts, body: Body, peer: &Peer, id: RequestId, seen: &mut Handled) -> Result<Response<Body>> {
-        let target: S3Target = route::target(head, &self.domains)?;
-        let verb = route::verb(&head.method, &target, head.uri.query().unwrap_or_default());
+        let target: S3Target = route::target(head, &self.domains, &self.base_path)?;
+        let verb = route::unsigned_verb(head, &target);
+        let verb = verb.unwrap_or_else(|| route::verb(&head.method, &target, head.uri.query().unwrap_or_default()));
         seen.operation = match verb {
             Verb::BatchGet => "batch",
             Verb::Capabilities => "capabilities",
-            Verb::Passthrough => "passthrough",
+            Verb::Form | Verb::Preflight | Verb::Passthrough => "passthrough",
         };
-        let authenticated = self.authenticator.authenticate(head)?;
+        let ask = |authenticated| passthrough::Ask { head, target: &target, authenticated, secure: peer.secure };
+        match verb {
+            Verb::Form => return self.form(ask(Authenticated::nobody()), body, seen).await,
+            Verb::Preflight => return self.passthrough.preflight(ask(Authenticated::nobody())).await,
+            _ => {}
+        }
+        let authenticated = self.authenticator.authenticate(head, &target)?;
         seen.identity = Some(authenticated.identity.name.clone());
         match verb {
             Verb::BatchGet => {
                 let ask = batch::Ask { head, bucket: target.bucket.as_deref(), authenticated, peer, request_id: id };
                 self.batches.answer(ask, body).await
             }
-            Verb::Capabilities => Ok(json(self.batches.capabilities())),
-            Verb::Passthrough => {
-                let ask = passthrough::Ask { head, target: &target, authenticated, secure: peer.secure };
-                self.passthrough.answer(ask, body).await
+            Verb::Capabilities => {
+                authenticated.needs_version_4()?;
+                Ok(json(self.batches.capabilities()))
             }
+            _ => self.passthrough.answer(ask(authenticated), body).await,
         }
+    }
+
+    /// A form says in its body who signed it, so some of that is read before anybody is known.
+    async fn form(&self, ask: passthrough::Ask<'_>, body: Body, seen: &mut Handled) -> Result<Response<Body>> {
+        let held = self.passthrough.hold_form(ask.head, body).await?;
+        let key = held.form().key()?;
+        let bucket = ask.target.bucket.as_deref().unwrap_or_default();
+        let (authenticated, policy) = self.authenticator.authenticate_form(held.form(), bucket, &key)?;
+        seen.identity = Some(authenticated.identity.name.clone());
+        self.passthrough.form(passthrough::Ask { authenticated, ..ask }, held, policy, &key).await
     }
 }
 

@@ -8,6 +8,8 @@ use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
+use xxhash_rust::xxh3::Xxh3Default;
+use xxhash_rust::xxh64::Xxh64;
 
 /// Prefix of the header, or trailer, that carries a checksum.
 const HEADER_PREFIX: &str = "x-amz-checksum-";
@@ -23,11 +25,25 @@ pub enum Algorithm {
     Sha1,
     Sha256,
     Sha512,
+    Xxhash3,
+    Xxhash64,
+    Xxhash128,
 }
 
 impl Algorithm {
     /// Every one that there is.
-    pub const ALL: [Self; 7] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
+    pub const ALL: [Self; 10] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Md5,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Xxhash3,
+        Self::Xxhash64,
+        Self::Xxhash128,
+    ];
 
     /// S3's name for it, as in `x-amz-checksum-algorithm` and in the elements `Checksum…` of its documents.
     pub fn name(self) -> &'static str {
@@ -39,6 +55,9 @@ impl Algorithm {
             Self::Sha1 => "SHA1",
             Self::Sha256 => "SHA256",
             Self::Sha512 => "SHA512",
+            Self::Xxhash3 => "XXHASH3",
+            Self::Xxhash64 => "XXHASH64",
+            Self::Xxhash128 => "XXHASH128",
         }
     }
 
@@ -52,6 +71,9 @@ impl Algorithm {
             Self::Sha1 => "x-amz-checksum-sha1",
             Self::Sha256 => "x-amz-checksum-sha256",
             Self::Sha512 => "x-amz-checksum-sha512",
+            Self::Xxhash3 => "x-amz-checksum-xxhash3",
+            Self::Xxhash64 => "x-amz-checksum-xxhash64",
+            Self::Xxhash128 => "x-amz-checksum-xxhash128",
         }
     }
 
@@ -69,8 +91,8 @@ impl Algorithm {
     pub fn bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
-            Self::Crc64Nvme => 8,
-            Self::Md5 => 16,
+            Self::Crc64Nvme | Self::Xxhash3 | Self::Xxhash64 => 8,
+            Self::Md5 | Self::Xxhash128 => 16,
             Self::Sha1 => 20,
             Self::Sha256 => 32,
             Self::Sha512 => 64,
@@ -99,6 +121,9 @@ enum State {
     Sha1(Sha1),
     Sha256(Sha256),
     Sha512(Sha512),
+    /// Of 64 or of 128 bits; boxed, being larger than all others.
+    Xxh3(Box<Xxh3Default>),
+    Xxh64(Xxh64),
 }
 
 impl Checksum {
@@ -113,6 +138,8 @@ impl Checksum {
             Algorithm::Sha1 => State::Sha1(Sha1::new()),
             Algorithm::Sha256 => State::Sha256(Sha256::new()),
             Algorithm::Sha512 => State::Sha512(Sha512::new()),
+            Algorithm::Xxhash3 | Algorithm::Xxhash128 => State::Xxh3(Box::default()),
+            Algorithm::Xxhash64 => State::Xxh64(Xxh64::new(0)),
         };
         Self { algorithm, state }
     }
@@ -130,6 +157,8 @@ impl Checksum {
             State::Sha1(hash) => hash.update(data),
             State::Sha256(hash) => hash.update(data),
             State::Sha512(hash) => hash.update(data),
+            State::Xxh3(hash) => hash.update(data),
+            State::Xxh64(hash) => hash.update(data),
         }
     }
 
@@ -141,6 +170,9 @@ impl Checksum {
             State::Sha1(hash) => hash.clone().finalize().to_vec(),
             State::Sha256(hash) => hash.clone().finalize().to_vec(),
             State::Sha512(hash) => hash.clone().finalize().to_vec(),
+            State::Xxh3(hash) if self.algorithm == Algorithm::Xxhash128 => hash.digest128().to_be_bytes().to_vec(),
+            State::Xxh3(hash) => hash.digest().to_be_bytes().to_vec(),
+            State::Xxh64(hash) => hash.digest().to_be_bytes().to_vec(),
         }
     }
 
@@ -199,13 +231,27 @@ mod tests {
     }
 
     #[test]
+    fn xxhash_is_written_as_its_canonical_form_the_high_byte_first() {
+        // Of the reference implementation, seed 0, the text "Hello world".
+        let hex = |algorithm| {
+            let mut checksum = Checksum::new(algorithm);
+            checksum.update(b"Hello ");
+            checksum.update(b"world");
+            checksum.value().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        assert_eq!(hex(Algorithm::Xxhash64), "c500b0c912b376d8");
+        assert_eq!(hex(Algorithm::Xxhash3), "b6acb9d84a38ff74");
+        assert_eq!(hex(Algorithm::Xxhash128), "7351f89812f97382b91d05b31e04dd7f");
+    }
+
+    #[test]
     fn names_headers_and_lengths_agree() {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::by_header(algorithm.header()), Some(algorithm));
             assert_eq!(Algorithm::by_name(&algorithm.name().to_lowercase()), Some(algorithm));
             assert_eq!(Checksum::new(algorithm).value().len(), algorithm.bytes(), "{algorithm:?}");
         }
-        for unknown in ["x-amz-checksum-xxhash64", "x-amz-checksum-CRC32", "crc32", "x-amz-checksum-"] {
+        for unknown in ["x-amz-checksum-xxhash32", "x-amz-checksum-CRC32", "crc32", "x-amz-checksum-"] {
             assert_eq!(Algorithm::by_header(unknown), None, "{unknown}");
         }
     }

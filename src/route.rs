@@ -2,7 +2,7 @@
 //! finds the backend of a bucket. Pure: no request is changed here. Invariant: the raw path is cut, never rebuilt.
 
 use http::request::Parts;
-use http::{Method, header};
+use http::{HeaderValue, Method, header};
 
 use crate::error::{Error, Kind, Result};
 use crate::types::{BucketName, Pattern, Pieces, S3Target, percent_decode, query_pairs};
@@ -14,6 +14,10 @@ pub enum Verb {
     BatchGet,
     /// `GET /?batch-get`.
     Capabilities,
+    /// POST Object: a form, which says in its body who signed it.
+    Form,
+    /// What a browser asks before it lets a page of another site send a request. Nobody signs it.
+    Preflight,
     /// Every other S3 request.
     Passthrough,
 }
@@ -28,46 +32,90 @@ pub fn verb(method: &Method, target: &S3Target, query: &str) -> Verb {
     }
 }
 
+/// The verb of a request that is not signed in its head, but is not anonymous for that.
+pub fn unsigned_verb(head: &Parts, target: &S3Target) -> Option<Verb> {
+    let has = |name: &str| head.headers.contains_key(name);
+    let plain = head.uri.query().unwrap_or_default().is_empty() && target.key.is_none() && !has("authorization");
+    match head.method {
+        _ if target.bucket.is_none() => None,
+        Method::POST if plain && is_form(head) => Some(Verb::Form),
+        Method::OPTIONS if has("origin") && has("access-control-request-method") => Some(Verb::Preflight),
+        _ => None,
+    }
+}
+
+/// Whether the body is `multipart/form-data`.
+fn is_form(head: &Parts) -> bool {
+    let value = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    value.split(|b| *b == b';').next().is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"multipart/form-data"))
+}
+
 /// The host that the client asked for: `Host`, or over HTTP/2 the authority of the URI.
 pub fn host(head: &Parts) -> Option<&str> {
     let host = head.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     host.or_else(|| head.uri.authority().map(|authority| authority.as_str()))
 }
 
-/// Bucket and key of a request. `domains` are those under which a host's first labels name the bucket.
-pub fn target(head: &Parts, domains: &[String]) -> Result<S3Target> {
-    let path = head.uri.path();
-    let rest = path.strip_prefix('/').ok_or_else(|| Error::new(Kind::InvalidUri, "the request target is not a path"))?;
+/// Bucket and key of a request. `domains` are those under which a host's first labels name the bucket; all paths begin with
+/// `base_path`, which may be empty.
+///
+/// # Errors
+/// `InvalidUri` for what is no path, or one outside of the base path: not a 404, which would pass for an object that is not
+/// there. `InvalidBucketName`.
+pub fn target(head: &Parts, domains: &[String], base_path: &str) -> Result<S3Target> {
+    let path = below(head.uri.path(), base_path)?;
+    let rest = &path[1..];
     if let Some(bucket) = host(head).and_then(|host| bucket_of_host(host, domains)) {
-        return Ok(S3Target { bucket: Some(bucket_name(bucket.as_bytes())?), ..key(rest) });
+        let bucket = Some(bucket_name(bucket.as_bytes())?);
+        return Ok(S3Target { bucket, path: path.to_owned(), bucket_in_host: true, ..key(rest) });
     }
     if rest.is_empty() {
-        return Ok(S3Target::default());
+        return Ok(S3Target { path: path.to_owned(), ..S3Target::default() });
     }
     let (bucket, raw_key) = rest.split_once('/').unwrap_or((rest, ""));
-    Ok(S3Target { bucket: Some(bucket_name(&percent_decode(bucket))?), ..key(raw_key) })
+    Ok(S3Target { bucket: Some(bucket_name(&percent_decode(bucket))?), path: path.to_owned(), ..key(raw_key) })
+}
+
+/// The path below the base path, from its slash on: octets are compared, since nothing of a path is ever rewritten.
+fn below<'a>(path: &'a str, base_path: &str) -> Result<&'a str> {
+    if !path.starts_with('/') {
+        return Err(Error::new(Kind::InvalidUri, "the request target is not a path"));
+    }
+    match path.strip_prefix(base_path) {
+        Some("") => Ok("/"),
+        Some(rest) if rest.starts_with('/') => Ok(rest),
+        _ => {
+            let message = format!("the path is outside of this endpoint, whose paths begin with {base_path:?} (server.base_path)");
+            Err(Error::new(Kind::InvalidUri, message))
+        }
+    }
 }
 
 /// A name that means the same to whoever judges it and to the store: nothing in it could be decoded or cut once more.
 fn bucket_name(name: &[u8]) -> Result<String> {
     let valid = std::str::from_utf8(name).ok().and_then(BucketName::new);
-    let refused =
-        || Error::new(Kind::InvalidBucketName, "the bucket's name must be 1 to 255 of [A-Za-z0-9._-], and not `.` or `..`");
+    let refused = || Error::new(Kind::InvalidBucketName, "The specified bucket is not valid.");
     valid.map(|name| name.as_str().to_owned()).ok_or_else(refused)
 }
 
 fn key(raw: &str) -> S3Target {
     let key = (!raw.is_empty()).then(|| percent_decode(raw));
-    S3Target { bucket: None, key, raw_key: raw.to_owned() }
+    S3Target { key, raw_key: raw.to_owned(), ..S3Target::default() }
 }
 
 fn bucket_of_host(host: &str, domains: &[String]) -> Option<String> {
     let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
     let name = name.to_ascii_lowercase();
-    domains.iter().find_map(|domain| {
-        let bucket = name.strip_suffix(&domain.to_ascii_lowercase())?.strip_suffix('.')?;
-        (!bucket.is_empty()).then(|| bucket.to_owned())
-    })
+    // A name may be written to its very end, the root.
+    let name = name.strip_suffix('.').unwrap_or(&name);
+    // What stands before a domain; of those that fit, the longest domain leaves the shortest. A domain itself names no bucket,
+    // though it may be below another one.
+    let before = |domain: &String| match name.strip_suffix(&domain.to_ascii_lowercase())? {
+        "" => Some(""),
+        rest => rest.strip_suffix('.'),
+    };
+    let bucket = domains.iter().filter_map(before).min_by_key(|bucket| bucket.len())?;
+    (!bucket.is_empty()).then(|| bucket.to_owned())
 }
 
 /// Which backend has a bucket, and by what name. `B` is whatever the composition root calls a backend.
@@ -120,7 +168,7 @@ mod tests {
     }
 
     fn read(uri: &str, host: Option<&str>) -> (Option<String>, Option<Vec<u8>>, String) {
-        let target = target(&head(uri, host), &["s3.test".to_owned()]).expect("valid");
+        let target = target(&head(uri, host), &["s3.test".to_owned()], "").expect("valid");
         (target.bucket, target.key, target.raw_key)
     }
 
@@ -137,7 +185,7 @@ mod tests {
     #[test]
     fn a_bucket_that_a_store_could_read_differently_is_refused() {
         let domains = ["s3.test".to_owned()];
-        let refused = |uri: &str, host: Option<&str>| target(&head(uri, host), &domains).expect_err(uri).kind;
+        let refused = |uri: &str, host: Option<&str>| target(&head(uri, host), &domains, "").expect_err(uri).kind;
         for uri in ["//k", "/./k", "/../k", "/a%2Fb/k", "/%2573ecret/k", "/a%00/k", "/a%3Fb/k", "/a%FF/k", "/a+b/k"] {
             assert_eq!(refused(uri, None), Kind::InvalidBucketName, "{uri}");
         }
@@ -157,10 +205,65 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_domain_that_fits_names_the_bucket() {
+        let domains = ["test", "s3.test", "eu.s3.test", "other.org"].map(str::to_owned);
+        let mut turned = domains.clone();
+        turned.reverse();
+        for domains in [domains, turned] {
+            let bucket = |host: &str| target(&head("/p/k", Some(host)), &domains, "").expect("valid").bucket.expect("one");
+            assert_eq!(bucket("b.s3.test"), "b");
+            assert_eq!(bucket("b.eu.s3.test:80"), "b");
+            assert_eq!(bucket("a.b.us.s3.test"), "a.b.us");
+            assert_eq!(bucket("b.other.org."), "b");
+            assert_eq!(bucket("s3.s3.test"), "s3", "a bucket may be called as a domain is");
+            assert_eq!(bucket("eu.eu.s3.test"), "eu");
+            assert_eq!(bucket("us.test"), "us");
+            for domain in &domains {
+                assert_eq!(bucket(domain), "p", "a domain is no bucket of a shorter one");
+            }
+            assert_eq!(bucket("[::1]:9000"), "p");
+        }
+    }
+
+    #[test]
+    fn trap_a_base_path_is_taken_off_and_nothing_is_outside_of_it() {
+        let below = |uri: &str, host: Option<&str>| target(&head(uri, host), &["s3.test".to_owned()], "/s3/v1");
+        let read = |uri: &str, host: Option<&str>| {
+            let target = below(uri, host).expect(uri);
+            (target.bucket.unwrap_or_default(), target.raw_key, target.path)
+        };
+        let expected = |bucket: &str, key: &str, path: &str| (bucket.to_owned(), key.to_owned(), path.to_owned());
+        assert_eq!(read("/s3/v1", None), expected("", "", "/"));
+        assert_eq!(read("/s3/v1/", None), expected("", "", "/"));
+        assert_eq!(read("/s3/v1/b", None), expected("b", "", "/b"));
+        assert_eq!(read("/s3/v1/b//k/../", None), expected("b", "/k/../", "/b//k/../"));
+        assert_eq!(read("/s3/v1/s3/v1/s3/v1", None), expected("s3", "v1/s3/v1", "/s3/v1/s3/v1"));
+        assert_eq!(read("/s3/v1", Some("b.s3.test")), expected("b", "", "/"));
+        assert_eq!(read("/s3/v1/a%2Fb", Some("b.s3.test")), expected("b", "a%2Fb", "/a%2Fb"));
+        for uri in [
+            "/",
+            "/b/k",
+            "/s3",
+            "/s3/",
+            "/s3/v1x/b",
+            "/s3/v1%2Fb",
+            "/S3/v1/b",
+            "/%733/v1/b",
+            "//s3/v1/b",
+            "/s3//v1/b",
+            "/s3/v2/../v1/b",
+        ] {
+            let error = below(uri, None).expect_err(uri);
+            assert!(error.kind == Kind::InvalidUri && error.message.contains("/s3/v1"), "{uri}: {error}");
+        }
+        assert_eq!(below("/s3/v1//k", None).expect_err("no bucket").kind, Kind::InvalidBucketName);
+    }
+
+    #[test]
     fn the_verb_is_read_off_method_level_and_query() {
         let read = |method: Method, uri: &str| {
             let head = head(uri, None);
-            verb(&method, &target(&head, &[]).expect("valid"), head.uri.query().unwrap_or_default())
+            verb(&method, &target(&head, &[], "").expect("valid"), head.uri.query().unwrap_or_default())
         };
         assert_eq!(read(Method::POST, "/b?batch-get"), Verb::BatchGet);
         assert_eq!(read(Method::POST, "/?batch-get="), Verb::BatchGet);
@@ -168,6 +271,31 @@ mod tests {
         assert_eq!(read(Method::POST, "/b/k?batch-get"), Verb::Passthrough);
         assert_eq!(read(Method::POST, "/b?batch-get=1"), Verb::Passthrough);
         assert_eq!(read(Method::GET, "/b?batch-get"), Verb::Passthrough);
+    }
+
+    #[test]
+    fn a_form_and_a_preflight_are_known_by_their_heads() {
+        let read = |method: Method, uri: &str, headers: &[(&'static str, &'static str)]| {
+            let mut head = head(uri, None);
+            head.method = method;
+            head.headers.extend(headers.iter().map(|(n, v)| (http::HeaderName::from_static(n), HeaderValue::from_static(v))));
+            let target = target(&head, &[], "").expect("valid");
+            unsigned_verb(&head, &target)
+        };
+        let form = ("content-type", "Multipart/Form-Data; boundary=b");
+        assert_eq!(read(Method::POST, "/b", &[form]), Some(Verb::Form));
+        assert_eq!(read(Method::POST, "/b/?", &[form]), Some(Verb::Form));
+        for (method, uri) in [(Method::POST, "/b?batch-get"), (Method::POST, "/b?delete"), (Method::PUT, "/b")] {
+            assert_eq!(read(method, uri, &[form]), None, "{uri}");
+        }
+        assert_eq!(read(Method::POST, "/b/k", &[form]), None);
+        assert_eq!(read(Method::POST, "/", &[form]), None);
+        assert_eq!(read(Method::POST, "/b", &[form, ("authorization", "AWS4-HMAC-SHA256")]), None);
+        assert_eq!(read(Method::POST, "/b", &[("content-type", "multipart/form-datax")]), None);
+        let asks = [("origin", "http://site"), ("access-control-request-method", "POST")];
+        assert_eq!(read(Method::OPTIONS, "/b/k?a", &asks), Some(Verb::Preflight));
+        assert_eq!(read(Method::OPTIONS, "/b/k", &asks[..1]), None);
+        assert_eq!(read(Method::OPTIONS, "/", &asks), None);
     }
 
     #[test]

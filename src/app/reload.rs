@@ -221,6 +221,7 @@ mod tests {
                 secret_key: Secret::new("S"),
                 session_token: None,
                 policy: PolicySource::None,
+                backend_credentials: BTreeMap::new(),
             });
             s.log.level = "debug".into();
             s.log.access = false;

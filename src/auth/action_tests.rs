@@ -12,6 +12,7 @@ fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Vec<Permiss
         bucket: Some(bucket.to_owned()).filter(|b| !b.is_empty()),
         key: Some(percent_decode(key)).filter(|k| !k.is_empty()),
         raw_key: key.to_owned(),
+        ..S3Target::default()
     };
     let headers = headers
         .iter()

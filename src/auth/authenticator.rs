@@ -13,11 +13,11 @@ use lru::LruCache;
 use s3s_sigv4::{AmzContentSha256, calculate_signature_with_key, derive_signing_key};
 use subtle::ConstantTimeEq;
 
-use super::canonical::{Canonical, host, single};
-use super::claim::{Claim, Presigned, parse_hex32};
-use super::{Authenticated, ChunkSeal, Identity, Payload};
+use super::canonical::{Canonical, host, hosts, single};
+use super::claim::{Claim, Claimed, Presigned, parse_hex32};
+use super::{Authenticated, ChunkSeal, Identity, Payload, Scheme, sigv2};
 use crate::error::{Error, Kind, Result};
-use crate::types::WallClock;
+use crate::types::{S3Target, WallClock};
 
 /// How far the client's clock may be from ours, in seconds: S3's fifteen minutes.
 pub const SKEW_SECONDS_MAX: i64 = 15 * 60;
@@ -27,6 +27,10 @@ const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero"
 
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
+/// S3's own words.
+pub(super) const SIGNATURE_DOES_NOT_MATCH: &str =
+    "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
+
 /// Verifies signatures for a set of identities; shared by all requests.
 pub struct Authenticator {
     /// Held only to take or to put the pointer; a request goes on with the set that it found.
@@ -34,6 +38,16 @@ pub struct Authenticator {
     region: String,
     chunk_bytes_max: u64,
     now: WallClock,
+    also: Also,
+}
+
+/// What is let in beside Signature Version 4; nothing by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Also {
+    /// Signature Version 2.
+    pub version_2: bool,
+    /// Requests without any signature.
+    pub nobody: bool,
 }
 
 /// One set of identities, with what was derived from their secrets: a key of an old set can never verify for a new one.
@@ -48,6 +62,12 @@ impl Known {
         let identities = identities.into_iter().enumerate();
         let identities = identities.map(|(index, identity)| (identity.access_key.clone(), (index, Arc::new(identity)))).collect();
         Arc::new(Self { identities, keys: Mutex::new(LruCache::new(SIGNING_KEYS_MAX)) })
+    }
+
+    fn find(&self, access_key: &str) -> Result<(usize, &Arc<Identity>)> {
+        let message = "The AWS Access Key Id you provided does not exist in our records.";
+        let unknown = || Error::new(Kind::InvalidAccessKeyId, message).with_detail("AWSAccessKeyId", access_key);
+        self.identities.get(access_key).map(|(index, identity)| (*index, identity)).ok_or_else(unknown)
     }
 }
 
@@ -64,7 +84,13 @@ impl Authenticator {
     /// # Hidden contract
     /// Access keys are unique; of two identities with one key the later would win.
     pub fn new(identities: Vec<Identity>, region: &str, chunk_bytes_max: u64, now: WallClock) -> Self {
-        Self { known: RwLock::new(Known::new(identities)), region: region.to_owned(), chunk_bytes_max, now }
+        let known = RwLock::new(Known::new(identities));
+        Self { known, region: region.to_owned(), chunk_bytes_max, now, also: Also::default() }
+    }
+
+    /// Lets in `also`.
+    pub fn letting_in(self, also: Also) -> Self {
+        Self { also, ..self }
     }
 
     /// From the next request on, these are all identities there are. A request whose identity was found already, a batch with
@@ -83,25 +109,65 @@ impl Authenticator {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Finds out who signed `head`.
+    /// The identity with this access key, and its key for the day of a signature of Version 4.
+    pub(super) fn identity_of(&self, claim: &Claim<'_>) -> Result<(Arc<Identity>, [u8; 32])> {
+        let known = self.known();
+        let (index, identity) = known.find(&claim.access_key)?;
+        Ok((Arc::clone(identity), self.signing_key(&known, index, identity, claim)))
+    }
+
+    /// The identity with this access key.
+    pub(super) fn identity(&self, access_key: &str) -> Result<Arc<Identity>> {
+        self.known().find(access_key).map(|(_, identity)| Arc::clone(identity))
+    }
+
+    /// The region that signatures are for.
+    pub(super) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// What is let in beside Version 4.
+    pub(super) fn also(&self) -> Also {
+        self.also
+    }
+
+    /// The time, in seconds since 1970.
+    pub(super) fn seconds(&self) -> i64 {
+        self.age(0)
+    }
+
+    /// Finds out who signed `head`, which is about `target`.
     ///
     /// # Errors
     /// S3's own codes: `AccessDenied` (anonymous, expired, unsigned `x-amz-*`), `AuthorizationHeaderMalformed`,
-    /// `AuthorizationQueryParametersError`, `InvalidAccessKeyId`, `InvalidArgument`, `InvalidRequest`, `InvalidToken`,
-    /// `NotImplemented`, `RequestTimeTooSkewed`, `SignatureDoesNotMatch`.
-    pub fn authenticate(&self, head: &Parts) -> Result<Authenticated> {
-        let claim = Claim::read(head)?;
+    /// `AuthorizationQueryParametersError`, `InvalidAccessKeyId`, `InvalidArgument`, `InvalidRequest` (Version 2 where it is not
+    /// let in), `InvalidToken`, `NotImplemented`, `RequestTimeTooSkewed`, `SignatureDoesNotMatch`.
+    pub fn authenticate(&self, head: &Parts, target: &S3Target) -> Result<Authenticated> {
+        match Claimed::read(head)? {
+            Claimed::V4(claim) => self.version_4(head, *claim),
+            Claimed::V2(header) if self.also.version_2 => self.version_2(head, target, header),
+            Claimed::V2(_) => Err(no_version_2()),
+            Claimed::Nobody if self.also.nobody => {
+                host(head)?;
+                Ok(Authenticated::nobody())
+            }
+            Claimed::Nobody => {
+                Err(Error::new(Kind::AccessDenied, "Anonymous requests are not allowed; sign with Signature Version 4."))
+            }
+        }
+    }
+
+    fn version_4(&self, head: &Parts, claim: Claim<'_>) -> Result<Authenticated> {
         self.check_scope(&claim)?;
         self.check_time(&claim)?;
         let known = self.known();
-        let Some((index, identity)) = known.identities.get(claim.access_key.as_ref()) else {
-            return Err(Error::new(Kind::InvalidAccessKeyId, "The access key is not known here."));
-        };
+        let (index, identity) = known.find(&claim.access_key)?;
         let declared = Declared::of(head, &claim)?;
         check_headers_signed(head, &claim)?;
-        let key = self.signing_key(&known, *index, identity, &claim);
+        let key = self.signing_key(&known, index, identity, &claim);
+        // Before the signature, as on S3, where it is part of what names the key.
+        check_token(identity, claim.token.as_deref())?;
         let signature = verify(head, &claim, &declared, &key)?;
-        check_token(identity, &claim)?;
         let seal = || ChunkSeal {
             key,
             previous: signature,
@@ -122,6 +188,7 @@ impl Authenticator {
         let covers_body = !matches!(payload, Payload::Unsigned | Payload::UnsignedTrailer);
         Ok(Authenticated {
             identity: Arc::clone(identity),
+            scheme: Scheme::V4,
             payload,
             payload_pinned: covers_body && declared.signed,
             presigned: claim.presigned.is_some(),
@@ -129,36 +196,71 @@ impl Authenticator {
         })
     }
 
-    fn check_scope(&self, claim: &Claim<'_>) -> Result<()> {
-        if claim.service != "s3" {
-            return Err(claim.malformed(format_args!("the service {:?} is wrong; expecting 's3'", claim.service)));
+    fn version_2(&self, head: &Parts, target: &S3Target, header: Option<&[u8]>) -> Result<Authenticated> {
+        let claim = match header {
+            Some(value) => sigv2::Claim::from_header(head, value)?,
+            None => sigv2::Claim::from_query(head.uri.query().unwrap_or_default())?,
+        };
+        match claim.time {
+            sigv2::Time::At(seconds) if self.age(seconds).abs() > SKEW_SECONDS_MAX => return Err(skewed()),
+            sigv2::Time::Until(seconds) if self.age(seconds) > 0 => return Err(expired()),
+            _ => {}
         }
+        let known = self.known();
+        let (_, identity) = known.find(&claim.access_key)?;
+        host(head)?;
+        let payload = match single(&head.headers, "x-amz-content-sha256")? {
+            None => Payload::Unsigned,
+            Some(value) => match parse_payload(&String::from_utf8_lossy(value))? {
+                AmzContentSha256::SingleChunk(sha256) => Payload::Signed { sha256 },
+                AmzContentSha256::UnsignedPayload => Payload::Unsigned,
+                AmzContentSha256::StreamingUnsignedPayloadTrailer => Payload::UnsignedTrailer,
+                _ => return Err(Error::new(Kind::NotImplemented, "Signature Version 2 cannot sign the chunks of an upload.")),
+            },
+        };
+        if !claim.is_signed_by(&identity.secret_key, head, target)? {
+            return Err(no_match(&claim.access_key));
+        }
+        check_token(identity, claim.token.as_deref())?;
+        Ok(Authenticated {
+            identity: Arc::clone(identity),
+            scheme: Scheme::V2,
+            payload_pinned: matches!(payload, Payload::Signed { .. }),
+            payload,
+            presigned: claim.is_presigned(),
+            signed_headers: String::new(),
+        })
+    }
+
+    /// How long ago it was, in seconds.
+    fn age(&self, seconds: i64) -> i64 {
+        let now = (self.now)().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(seconds)
+    }
+
+    fn check_scope(&self, claim: &Claim<'_>) -> Result<()> {
         if claim.region != self.region {
-            return Err(claim.malformed(format_args!("the region '{}' is wrong; expecting '{}'", claim.region, self.region)));
+            let what = format!("the region '{}' is wrong; expecting '{}'", claim.region, self.region);
+            return Err(claim.malformed(what).with_detail("Region", &self.region));
         }
         if !claim.stamp.starts_with(&claim.day) {
-            return Err(claim.malformed(format_args!("the day {} is not that of the request's date {}", claim.day, claim.stamp)));
+            return Err(claim.other_day());
         }
         if !claim.signs("host") {
-            return Err(claim.malformed("the host header must be signed"));
+            return Err(claim.malformed("the host header must be signed."));
         }
         if claim.repeats_a_header() {
-            return Err(claim.malformed("a signed header is listed twice"));
+            return Err(claim.malformed("a signed header is listed twice."));
         }
         Ok(())
     }
 
     fn check_time(&self, claim: &Claim<'_>) -> Result<()> {
-        let now = (self.now)().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(claim.seconds);
+        let age = self.age(claim.seconds);
         match &claim.presigned {
-            None if age.abs() > SKEW_SECONDS_MAX => {
-                Err(Error::new(Kind::RequestTimeTooSkewed, "The request's time is more than 15 minutes away from the server's."))
-            }
+            None if age.abs() > SKEW_SECONDS_MAX => Err(skewed()),
             Some(_) if age < -SKEW_SECONDS_MAX => Err(Error::new(Kind::AccessDenied, "Request is not valid yet")),
-            Some(Presigned { expires, .. }) if age > i64::try_from(*expires).unwrap_or(i64::MAX) => {
-                Err(Error::new(Kind::AccessDenied, "Request has expired"))
-            }
+            Some(Presigned { expires, .. }) if age > i64::try_from(*expires).unwrap_or(i64::MAX) => Err(expired()),
             _ => Ok(()),
         }
     }
@@ -183,12 +285,12 @@ struct Declared<'a> {
 impl<'a> Declared<'a> {
     fn of(head: &'a Parts, claim: &'a Claim<'_>) -> Result<Self> {
         let header = match single(&head.headers, "x-amz-content-sha256")? {
-            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload())?),
+            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload(&String::from_utf8_lossy(value)))?),
             None => None,
         };
         let Some(presigned) = &claim.presigned else {
             let Some(value) = header else {
-                return Err(Error::new(Kind::InvalidRequest, "The header x-amz-content-sha256 is missing."));
+                return Err(Error::new(Kind::InvalidRequest, "Missing required header for this request: x-amz-content-sha256"));
             };
             // The canonical request ends with this value, so it is signed whether it is listed or not.
             return Ok(Self { kind: parse_payload(value)?, lines: [Some(value), None], signed: true });
@@ -215,58 +317,85 @@ fn parse_payload(value: &str) -> Result<AmzContentSha256> {
         Some(sha256) => Ok(AmzContentSha256::SingleChunk(sha256)),
         None => match AmzContentSha256::parse(value) {
             // Base64 has no place in a canonical request.
-            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload()),
+            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload(value)),
             Ok(kind) => Ok(kind),
         },
     }
 }
 
-fn unknown_payload() -> Error {
-    let message = "x-amz-content-sha256 must be a SHA-256 in hex, UNSIGNED-PAYLOAD or one of the STREAMING- names.";
-    Error::new(Kind::InvalidArgument, message)
+fn unknown_payload(value: &str) -> Error {
+    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+                   STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
+                   STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid \
+                   sha256 value.";
+    Error::argument(message, "x-amz-content-sha256", value)
 }
 
 /// Refuses what the signer did not see and a backend would act on. The payload's hash is checked on its own.
 fn check_headers_signed(head: &Parts, claim: &Claim<'_>) -> Result<()> {
     let open = head.headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
-    match open.filter(|name| *name != "x-amz-content-sha256").find(|name| !claim.signs(name)) {
-        None => Ok(()),
-        Some(name) => Err(Error::new(Kind::AccessDenied, format!("The header {name} is present in the request but not signed."))),
+    let mut open: Vec<_> = open.filter(|name| *name != "x-amz-content-sha256" && !claim.signs(name)).collect();
+    if open.is_empty() {
+        return Ok(());
     }
+    open.sort_unstable();
+    let message = "There were headers present in the request which were not signed";
+    Err(Error::new(Kind::AccessDenied, message).with_detail("HeadersNotSigned", open.join(", ")))
 }
 
 /// The signature, once it was found to be that of one of the forms in which this request can be signed.
 fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 32]) -> Result<[u8; 32]> {
-    let canonical = Canonical::new(head, host(head)?, &claim.signed_headers)?;
     let mut to_sign = String::with_capacity(160);
-    for path in canonical.paths() {
-        for line in declared.lines.into_iter().flatten() {
-            to_sign.clear();
-            for piece in ["AWS4-HMAC-SHA256\n", &claim.stamp, "\n", &claim.day, "/", &claim.region, "/s3/aws4_request\n"] {
-                to_sign.push_str(piece);
-            }
-            push_hex(&mut to_sign, &canonical.digest(&path, line));
-            let signature = calculate_signature_with_key(&to_sign, key);
-            if signature.ct_eq(&claim.signature).into() {
-                return Ok(signature);
+    for host in hosts(host(head)?) {
+        let canonical = Canonical::new(head, &host, &claim.signed_headers)?;
+        for path in canonical.paths() {
+            for line in declared.lines.into_iter().flatten() {
+                to_sign.clear();
+                for piece in ["AWS4-HMAC-SHA256\n", &claim.stamp, "\n", &claim.day, "/", &claim.region, "/s3/aws4_request\n"] {
+                    to_sign.push_str(piece);
+                }
+                push_hex(&mut to_sign, &canonical.digest(&path, line));
+                let signature = calculate_signature_with_key(&to_sign, key);
+                if signature.ct_eq(&claim.signature).into() {
+                    return Ok(signature);
+                }
             }
         }
     }
-    let message = "The signature is not the one that the request's secret key gives. Check the secret key and what was signed.";
-    Err(Error::new(Kind::SignatureDoesNotMatch, message))
+    let mut provided = String::with_capacity(64);
+    push_hex(&mut provided, &claim.signature);
+    Err(no_match(&claim.access_key).with_detail("StringToSign", to_sign).with_detail("SignatureProvided", provided))
 }
 
-fn check_token(identity: &Identity, claim: &Claim<'_>) -> Result<()> {
-    let fits = match (&identity.session_token, &claim.token) {
+/// What a client of Version 2 is told where it is not let in.
+pub(super) fn no_version_2() -> Error {
+    let message = "Signature Version 2 is not accepted: sign with AWS4-HMAC-SHA256 (boto3: \
+                   Config(signature_version=\"s3v4\")), or have the gateway accept it (server.sigv2 = true).";
+    Error::new(Kind::InvalidRequest, message)
+}
+
+/// Whoever signed with `access_key` did it otherwise.
+pub(super) fn no_match(access_key: &str) -> Error {
+    Error::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH).with_detail("AWSAccessKeyId", access_key)
+}
+
+fn skewed() -> Error {
+    let message = "The difference between the request time and the current time is too large.";
+    let max = (1000 * SKEW_SECONDS_MAX).to_string();
+    Error::new(Kind::RequestTimeTooSkewed, message).with_detail("MaxAllowedSkewMilliseconds", max)
+}
+
+fn expired() -> Error {
+    Error::new(Kind::AccessDenied, "Request has expired")
+}
+
+pub(super) fn check_token(identity: &Identity, token: Option<&[u8]>) -> Result<()> {
+    let fits = match (&identity.session_token, token) {
         (None, None) => true,
         (Some(expected), Some(given)) => expected.as_bytes().ct_eq(given).into(),
         _ => false,
     };
-    if fits {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::InvalidToken, "The session token (x-amz-security-token) is not the one of this access key."))
-    }
+    if fits { Ok(()) } else { Err(Error::new(Kind::InvalidToken, "The provided token is malformed or otherwise invalid.")) }
 }
 
 pub(super) fn push_hex(out: &mut String, bytes: &[u8; 32]) {

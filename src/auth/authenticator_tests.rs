@@ -107,11 +107,11 @@ impl<'a> Signer<'a> {
 }
 
 fn kind(head: &Parts) -> Kind {
-    authenticator().authenticate(head).map(|_| ()).expect_err("refused").kind
+    authenticator().authenticate(head, &S3Target::default()).map(|_| ()).expect_err("refused").kind
 }
 
 fn accepts(head: &Parts) -> Authenticated {
-    authenticator().authenticate(head).expect("accepted")
+    authenticator().authenticate(head, &S3Target::default()).expect("accepted")
 }
 
 /// <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
@@ -160,8 +160,9 @@ fn aws_example_of_a_presigned_url() {
     let request = head("GET", uri, &[("host", "examplebucket.s3.amazonaws.com")]);
     let authenticated = accepts(&request);
     assert!(authenticated.presigned && !authenticated.payload_pinned && matches!(authenticated.payload, Payload::Unsigned));
-    let at =
-        |now: WallClock| authenticator_at(now).authenticate(&request).map(|_| ()).map_err(|e| (e.kind, e.message.into_owned()));
+    let at = |now: WallClock| {
+        authenticator_at(now).authenticate(&request, &S3Target::default()).map(|_| ()).map_err(|e| (e.kind, e.message.into_owned()))
+    };
     assert!(at(|| SystemTime::UNIX_EPOCH + Duration::from_secs(NOON + 86_400)).is_ok());
     let expired = at(|| SystemTime::UNIX_EPOCH + Duration::from_secs(NOON + 86_401)).expect_err("expired");
     assert_eq!(expired, (Kind::AccessDenied, "Request has expired".into()));
@@ -233,13 +234,33 @@ fn the_authority_of_http_2_is_the_host() {
 }
 
 #[test]
+fn a_host_is_signed_as_it_is_written_or_in_lower_case() {
+    for host in ["b.s3.test:80", "B.S3.Test:80"] {
+        let mut request =
+            Signer { headers: vec![("host", host), ("x-amz-content-sha256", EMPTY), ("x-amz-date", STAMP)], ..Signer::get("/k") }
+                .send("/k");
+        request.headers.insert("host", HeaderValue::from_static("B.S3.Test:80"));
+        accepts(&request);
+    }
+    let mut request = Signer {
+        headers: vec![("host", "B.S3.TEST"), ("x-amz-content-sha256", EMPTY), ("x-amz-date", STAMP)],
+        ..Signer::get("/k")
+    }
+    .send("/k");
+    for other in ["b.s3.test", "B.s3.TEST", "C.S3.TEST"] {
+        request.headers.insert("host", HeaderValue::from_static(other));
+        assert_eq!(kind(&request), Kind::SignatureDoesNotMatch, "{other}");
+    }
+}
+
+#[test]
 fn an_unsigned_amz_header_is_refused_and_named() {
     let mut request = Signer::get("/b/k").send("/b/k");
     request.headers.insert("content-type", HeaderValue::from_static("text/plain"));
     accepts(&request);
     request.headers.insert("x-amz-copy-source", HeaderValue::from_static("a/b"));
-    let error = authenticator().authenticate(&request).map(|_| ()).expect_err("refused");
-    assert!(error.kind == Kind::AccessDenied && error.message.contains("x-amz-copy-source"), "{error}");
+    let error = authenticator().authenticate(&request, &S3Target::default()).map(|_| ()).expect_err("refused");
+    assert_eq!((error.kind, error.details), (Kind::AccessDenied, vec![("HeadersNotSigned", "x-amz-copy-source".to_owned())]));
 
     let query = Signer { payload: "UNSIGNED-PAYLOAD", headers: vec![("host", "h")], ..Signer::get("/b/k") }.presign("60", &[]);
     let uri = format!("/b/k?{query}");
@@ -306,7 +327,7 @@ fn a_session_token_must_be_the_identitys() {
 #[test]
 fn clocks_may_differ_by_fifteen_minutes() {
     let request = Signer::get("/b/k").send("/b/k");
-    let at = |now: WallClock| authenticator_at(now).authenticate(&request).map(|_| ()).map_err(|e| e.kind);
+    let at = |now: WallClock| authenticator_at(now).authenticate(&request, &S3Target::default()).map(|_| ()).map_err(|e| e.kind);
     assert_eq!(at(|| SystemTime::UNIX_EPOCH + Duration::from_secs(NOON + 900)), Ok(()));
     assert_eq!(at(|| SystemTime::UNIX_EPOCH + Duration::from_secs(NOON - 900)), Ok(()));
     assert_eq!(at(|| SystemTime::UNIX_EPOCH + Duration::from_secs(NOON + 901)), Err(Kind::RequestTimeTooSkewed));
@@ -323,21 +344,23 @@ fn each_broken_header_is_named() {
     let cases = [
         (good.replace("us-east-1", "eu-west-1"), Kind::AuthorizationHeaderMalformed, "expecting 'us-east-1'"),
         (good.replace("/s3/", "/ec2/"), Kind::AuthorizationHeaderMalformed, "service"),
-        (good.replace("20130524", "20130525"), Kind::AuthorizationHeaderMalformed, "day"),
-        (good.replace("aws4_request", "aws4"), Kind::AuthorizationHeaderMalformed, "Credential"),
+        (good.replace("20130524", "20130525"), Kind::AuthorizationHeaderMalformed, "credential date"),
+        (good.replace("aws4_request", "aws4"), Kind::AuthorizationHeaderMalformed, "terminal"),
         (good.replace("Credential=", "Cred="), Kind::AuthorizationHeaderMalformed, "Cred"),
         (good.replace("host;", "host;x-amz-date;HOST;"), Kind::AuthorizationHeaderMalformed, "listed twice"),
         (good.replace("host;", ""), Kind::AuthorizationHeaderMalformed, "host"),
         (good.replace(&"0".repeat(64), "00"), Kind::AuthorizationHeaderMalformed, "Signature"),
-        (good.replace(",SignedHeaders", ",Signature=0,SignedHeaders"), Kind::AuthorizationHeaderMalformed, "twice"),
-        ("AWS4-HMAC-SHA256".into(), Kind::AuthorizationHeaderMalformed, "Credential"),
-        (good.replace(ACCESS, "UNKNOWN"), Kind::InvalidAccessKeyId, "access key"),
+        (good.replace(",SignedHeaders", ",Signature=0,SignedHeaders"), Kind::AuthorizationHeaderMalformed, "three components"),
+        ("AWS4-HMAC-SHA256".into(), Kind::InvalidArgument, "one ' ' (space)"),
+        ("AWS4-HMAC-SHA256 a".into(), Kind::AuthorizationHeaderMalformed, "three components"),
+        (good.replace("Signature=", "Signature"), Kind::AuthorizationHeaderMalformed, "component \"Signature0"),
+        (good.replace(ACCESS, "UNKNOWN"), Kind::InvalidAccessKeyId, "Access Key Id"),
         (good.replace("HMAC", "ECDSA-P256"), Kind::NotImplemented, "ECDSA"),
         (format!("AWS {ACCESS}:signature"), Kind::InvalidRequest, "signature_version=\"s3v4\""),
-        ("Bearer x".into(), Kind::InvalidArgument, "AWS4-HMAC-SHA256"),
+        ("Bearer x".into(), Kind::InvalidArgument, "Authorization Type"),
     ];
     for (value, expected, named) in cases {
-        let error = authenticator().authenticate(&sent(&value)).map(|_| ()).expect_err(&value);
+        let error = authenticator().authenticate(&sent(&value), &S3Target::default()).map(|_| ()).expect_err(&value);
         assert_eq!(error.kind, expected, "{value}");
         assert!(error.message.contains(named), "{value}: {error}");
     }
@@ -374,7 +397,10 @@ fn each_broken_presigned_parameter_is_named() {
     let presign =
         |expires| Signer { payload: "UNSIGNED-PAYLOAD", headers: vec![("host", "h")], ..Signer::get("/b/k") }.presign(expires, &[]);
     let good = presign("604800");
-    let send = |query: &str| authenticator().authenticate(&head("GET", &format!("/b/k?{query}"), &[("host", "h")])).map(|_| ());
+    let send = |query: &str| {
+        let head = head("GET", &format!("/b/k?{query}"), &[("host", "h")]);
+        authenticator().authenticate(&head, &S3Target::default()).map(|_| ())
+    };
     send(&good).expect("seven days are allowed");
     let cases = [
         (presign("604801"), "X-Amz-Expires"),
@@ -396,23 +422,99 @@ fn each_broken_presigned_parameter_is_named() {
 }
 
 #[test]
+fn trap_a_refusal_of_version_2_names_the_setting_and_version_4() {
+    for (uri, authorization) in [
+        ("/b/k", Some("AWS a:b")),
+        ("/b/k", Some("AWS")),
+        ("/b/k?AWSAccessKeyId=a&Expires=1&Signature=s", None),
+        ("/b/k?Signature=s", None),
+    ] {
+        let mut request = head("GET", uri, &[("host", "h")]);
+        if let Some(value) = authorization {
+            request.headers.insert("authorization", HeaderValue::from_static(value));
+        }
+        let error = authenticator().authenticate(&request, &S3Target::default()).map(|_| ()).expect_err(uri);
+        assert_eq!(error.kind, Kind::InvalidRequest);
+        assert!(error.message.contains("server.sigv2 = true") && error.message.contains("s3v4"), "{error}");
+    }
+}
+
+#[test]
+fn nobody_is_let_in_only_where_that_is_wanted() {
+    let nobody = || authenticator().letting_in(Also { version_2: true, nobody: true });
+    let plain = head("GET", "/b/k?list-type=2&x-amz-acl=private", &[("host", "h"), ("x-amz-date", STAMP)]);
+    assert_eq!(kind(&plain), Kind::AccessDenied);
+    let let_in = nobody().authenticate(&plain, &S3Target::default()).expect("let in");
+    assert_eq!((let_in.scheme, let_in.identity.name.as_str()), (Scheme::Nobody, "anonymous"));
+    assert!(!let_in.identity.policy.allows("s3:GetObject", &crate::auth::policy::Resource { bucket: Some("b"), key: Some(b"k") }));
+    assert!(matches!(let_in.sender("store"), crate::backend::Sender::Nobody));
+    assert_eq!(let_in.needs_version_4().expect_err("no batch").kind, Kind::AccessDenied);
+    // Whoever signs is judged by that.
+    let signed = nobody().authenticate(&Signer::get("/b/k").send("/b/k"), &S3Target::default()).expect("signed");
+    assert_eq!(signed.scheme, Scheme::V4);
+}
+
+#[test]
+fn what_is_half_signed_is_never_nobodys() {
+    let also = Also { version_2: true, nobody: true };
+    let refused = |uri: &str, headers: &[(&str, &str)]| {
+        let all = [&[("host", "h")], headers].concat();
+        let result = authenticator().letting_in(also).authenticate(&head("GET", uri, &all), &S3Target::default());
+        result.map(|_| ()).expect_err(uri)
+    };
+    for query in [
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256",
+        "X-Amz-Credential=a",
+        "X-Amz-Signature=a",
+        "X-Amz-Date=20130524T000000Z",
+        "X-Amz-Expires=60",
+        "X-Amz-SignedHeaders=host",
+        "X-Amz-Security-Token=t",
+        "X-Amz-Content-Sha256=UNSIGNED-PAYLOAD",
+        "x-amz-signature=a",
+        "X-Amz-Signatur%65=a",
+        "AWSAccessKeyId=a",
+        "Signature=a",
+        "Expires=1",
+        "awsaccesskeyid=a",
+        "%53ignature=a",
+    ] {
+        let error = refused(&format!("/b/k?{query}"), &[]);
+        assert!(matches!(error.kind, Kind::AccessDenied | Kind::AuthorizationQueryParametersError), "{query}: {error}");
+    }
+    for authorization in
+        ["", " ", "x", "AWS", "AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=a", "Basic YTpi", "Bearer t", "anonymous"]
+    {
+        let error = refused("/b/k", &[("authorization", authorization)]);
+        assert!(error.kind.status() == 400, "{authorization}: {error}");
+    }
+    assert_eq!(refused("/b/k", &[("authorization", "AWS a:b"), ("authorization", "AWS a:b")]).kind, Kind::InvalidRequest);
+    assert_eq!(refused("/b/k", &[("x-amz-security-token", "t")]).kind, Kind::AccessDenied);
+    assert_eq!(refused("/b/k", &[("host", "other")]).kind, Kind::InvalidRequest);
+}
+
+#[test]
 fn the_key_of_a_day_is_derived_once() {
     let authenticator = authenticator();
     for _ in 0..3 {
-        authenticator.authenticate(&Signer::get("/b/k").send("/b/k")).expect("accepted");
+        authenticator.authenticate(&Signer::get("/b/k").send("/b/k"), &S3Target::default()).expect("accepted");
     }
     assert_eq!(authenticator.known().keys.lock().expect("not poisoned").len(), 1);
     let forged = Signer { secret: "wrong", ..Signer::get("/b/k") }.send("/b/k");
-    assert_eq!(authenticator.authenticate(&forged).map(|_| ()).expect_err("forged").kind, Kind::SignatureDoesNotMatch);
+    assert_eq!(
+        authenticator.authenticate(&forged, &S3Target::default()).map(|_| ()).expect_err("forged").kind,
+        Kind::SignatureDoesNotMatch
+    );
 }
 
 #[test]
 fn another_set_of_identities_counts_from_the_next_request() {
     let authenticator = authenticator();
-    let before = authenticator.authenticate(&Signer::get("/b/k").send("/b/k")).expect("accepted");
+    let before = authenticator.authenticate(&Signer::get("/b/k").send("/b/k"), &S3Target::default()).expect("accepted");
     // The same name, key and place in the list, so that only the secret tells them apart.
     authenticator.replace(vec![Identity::new("example", ACCESS, "rolled", None, Policy::none())]);
-    let kind = |signer: Signer<'_>| authenticator.authenticate(&signer.send("/b/k")).map(|_| ()).map_err(|e| e.kind);
+    let kind =
+        |signer: Signer<'_>| authenticator.authenticate(&signer.send("/b/k"), &S3Target::default()).map(|_| ()).map_err(|e| e.kind);
     assert_eq!(kind(Signer::get("/b/k")), Err(Kind::SignatureDoesNotMatch));
     assert_eq!(kind(Signer { secret: "rolled", ..Signer::get("/b/k") }), Ok(()));
     assert_eq!(kind(Signer { access: "GUEST", secret: "guest-secret", ..Signer::get("/b/k") }), Err(Kind::InvalidAccessKeyId));

@@ -17,8 +17,9 @@ use pin_project_lite::pin_project;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::authenticator::push_hex;
 use super::canonical::single;
-use super::checksum;
+use super::checksum::{self, Declared};
 use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
@@ -34,20 +35,28 @@ pub struct BodyError {
     /// One sentence for the client.
     pub message: Cow<'static, str>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    details: Vec<(&'static str, String)>,
 }
 
 impl BodyError {
     pub(super) fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, details: Vec::new() }
+    }
+
+    /// Adds what only the log may see.
+    pub(super) fn because(self, what: impl Into<String>) -> Self {
+        Self { source: Some(Arc::from(Source::from(what.into()))), ..self }
     }
 
     /// What the body beneath us failed with: its own kind if it has one, otherwise it broke off.
-    fn of_source(source: Source) -> Self {
+    pub(super) fn of_source(source: Source) -> Self {
         match source.downcast::<Error>() {
-            Ok(error) => Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from) },
+            Ok(error) => {
+                Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from), details: error.details }
+            }
             Err(source) => {
-                let message = "The body of the request ended before all of it had arrived.".into();
-                Self { kind: Kind::IncompleteBody, message, source: Some(Arc::from(source)) }
+                let message = "The body of the request ended before all of it had arrived.";
+                Self { source: Some(Arc::from(source)), ..Self::new(Kind::IncompleteBody, message) }
             }
         }
     }
@@ -67,7 +76,7 @@ impl StdError for BodyError {
 
 impl From<BodyError> for Error {
     fn from(error: BodyError) -> Self {
-        let answer = Self::new(error.kind, error.message.clone());
+        let answer = Self { details: error.details, ..Self::new(error.kind, error.message) };
         match error.source {
             Some(source) => answer.with_source(source),
             None => answer,
@@ -100,6 +109,16 @@ impl Verdict {
     pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
         self.0.verified.get().cloned().flatten()
     }
+
+    /// The body was cut off, for the reason that stands from now on.
+    pub(super) fn fail(&self, error: BodyError) {
+        let _ = self.0.failure.set(error);
+    }
+
+    /// The whole body was found right, and no checksum came behind it.
+    pub(super) fn pass(&self) {
+        let _ = self.0.verified.set(None);
+    }
 }
 
 enum Check {
@@ -114,6 +133,8 @@ pin_project! {
         #[pin]
         inner: B,
         check: Check,
+        // Checksums in the head that are to be found right here, and not by the store.
+        declared: Vec<Declared>,
         // Framed bytes that are still to be decoded.
         input: Bytes,
         held: Option<Bytes>,
@@ -135,13 +156,27 @@ where
     /// Wraps `body`, to be verified by what `payload` and the request's `headers` announce.
     ///
     /// # Errors
-    /// `MissingContentLength` for a chunked upload without `x-amz-decoded-content-length`, `InvalidRequest` for one whose
+    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `InvalidRequest` for one whose
     /// `x-amz-trailer` is no checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
     ///
     /// # Hidden contract
     /// An HTTP client that was told a length of 0 never asks for the end of the body: where [`Self::decoded_length`] is 0,
     /// await [`Self::prove_empty`] before the request goes out.
     pub fn new(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        Self::declared(payload, headers, Vec::new(), body)
+    }
+
+    /// As [`Self::new`], but the checksums of the data that `headers` declare in the head are verified as well, where otherwise
+    /// they are left to the store.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; `InvalidRequest` for two such checksums or one that we do not know, `BadDigest` for an empty body that
+    /// has another.
+    pub fn checking(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        Self::declared(payload, headers, checksum::declared(headers)?.into_iter().collect(), body)
+    }
+
+    fn declared(payload: Payload, headers: &HeaderMap, declared: Vec<Declared>, body: B) -> Result<(Self, Verdict)> {
         let verdict = Verdict::default();
         let mut ended = false;
         if matches!(payload, Payload::Unsigned | Payload::Signed { .. }) && body.is_end_stream() {
@@ -149,6 +184,7 @@ where
             if let Payload::Signed { sha256 } = &payload {
                 check_hash(&Sha256::new(), sha256)?;
             }
+            declared.iter().try_for_each(Declared::check)?;
             let _ = verdict.0.verified.set(None);
             ended = true;
         }
@@ -159,7 +195,7 @@ where
             Payload::SignedChunks(seal) => Check::chunks(Some(seal), false, headers)?,
             Payload::SignedChunksTrailer(seal) => Check::chunks(Some(seal), true, headers)?,
         };
-        let body = Self { inner: body, check, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
+        let body = Self { inner: body, check, declared, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
         Ok((body, verdict))
     }
 
@@ -183,14 +219,13 @@ where
 
 impl Check {
     fn chunks(seal: Option<ChunkSeal>, trailers: bool, headers: &HeaderMap) -> Result<Self> {
-        let length = single(headers, "x-amz-decoded-content-length")?;
-        let length = length.ok_or_else(|| {
-            Error::new(Kind::MissingContentLength, "A chunked upload needs the header x-amz-decoded-content-length.")
-        })?;
+        let length = single(headers, "x-amz-decoded-content-length")?.unwrap_or_default();
         let digits = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
         let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|text| text.parse().ok());
         let Some(length) = length else {
-            return Err(Error::new(Kind::InvalidArgument, "x-amz-decoded-content-length must be a number of bytes."));
+            let what = "x-amz-decoded-content-length of a chunked upload is no number of bytes, or missing";
+            let error = Error::new(Kind::MissingContentLength, "You must provide the Content-Length HTTP header.");
+            return Err(error.with_source(what));
         };
         let trailer = if trailers { announced_trailer(headers)? } else { None };
         Ok(Self::Chunks { decoder: Box::new(Decoder::new(seal, trailers, trailer, length)), remaining: length })
@@ -212,7 +247,10 @@ fn announced_trailer(headers: &HeaderMap) -> Result<Option<Trailer>> {
     let trailer = checksum::by_trailer(&name).and_then(|checksum| Some((HeaderName::try_from(&name).ok()?, checksum)));
     match trailer {
         Some((name, checksum)) => Ok(Some(Trailer { name, checksum })),
-        None => Err(Error::new(Kind::InvalidRequest, format!("x-amz-trailer names {name:?}, which is not a supported checksum."))),
+        None => {
+            let message = "The value specified in the x-amz-trailer header is not supported";
+            Err(Error::new(Kind::InvalidRequest, message).with_source(format!("x-amz-trailer names {name:?}")))
+        }
     }
 }
 
@@ -221,8 +259,14 @@ fn check_hash(hash: &Sha256, expected: &[u8; 32]) -> std::result::Result<(), Bod
     if ours.ct_eq(expected).into() {
         return Ok(());
     }
-    let message = "x-amz-content-sha256 is not the SHA-256 of the body that was received.";
-    Err(BodyError::new(Kind::XAmzContentSha256Mismatch, message))
+    let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+    let mut error = BodyError::new(Kind::XAmzContentSha256Mismatch, message);
+    for (name, sha256) in [("ClientComputedContentSHA256", expected), ("S3ComputedContentSHA256", &ours)] {
+        let mut text = String::with_capacity(64);
+        push_hex(&mut text, sha256);
+        error.details.push((name, text));
+    }
+    Err(error)
 }
 
 impl<B> Body for VerifiedBody<B>
@@ -258,13 +302,14 @@ where
                     // Trailers of HTTP itself are not signed, so nobody is to act on them.
                     Some(Ok(frame)) => match (frame.into_data(), &mut *this.check) {
                         (Err(_), _) => None,
-                        (Ok(data), Check::Nothing) => {
+                        (Ok(data), Check::Nothing) if this.declared.is_empty() => {
                             if this.inner.is_end_stream() {
                                 *this.ended = true;
                                 let _ = this.verdict.0.verified.set(None);
                             }
                             return Poll::Ready(Some(Ok(Frame::data(data))));
                         }
+                        (Ok(data), Check::Nothing) => Some(data),
                         (Ok(data), Check::Hash { hash, .. }) => {
                             hash.update(&data);
                             Some(data)
@@ -275,7 +320,10 @@ where
                         }
                     },
                     Some(Err(error)) => return fail(this.verdict, BodyError::of_source(error)),
-                    None => match this.check.finish() {
+                    None => match this.check.finish().and_then(|trailer| {
+                        this.declared.iter().try_for_each(Declared::check)?;
+                        Ok(trailer)
+                    }) {
                         Err(error) => return fail(this.verdict, error),
                         Ok(trailer) => {
                             *this.ended = true;
@@ -285,6 +333,7 @@ where
                     },
                 }
             };
+            this.declared.iter_mut().for_each(|declared| declared.update(data.as_deref().unwrap_or_default()));
             if let Some(data) = data.filter(|data| !data.is_empty())
                 && let Some(before) = this.held.replace(data)
             {

@@ -1,9 +1,57 @@
-//! The checksum that a client announces behind its data: what enters is the trailer's name and value, what leaves is whether
-//! the data has it, in the words of a refused body.
+//! The checksum that a client announces behind its data, or declares before it: what enters is the name and the value of the
+//! trailer or the header, what leaves is whether the data has it, in the words of a refused body.
+
+use http::HeaderMap;
 
 use super::body::BodyError;
 use crate::checksum::{Algorithm, Checksum, Mismatch};
-use crate::error::Kind;
+use crate::error::{Error, Kind, Result};
+
+/// Prefix of the headers about checksums.
+const PREFIX: &str = "x-amz-checksum-";
+
+/// What has the prefix and is no checksum of the data.
+const NO_CHECKSUMS: &[&str] = &["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
+
+/// The checksum that the head of a request says its data has, in the making.
+pub(super) struct Declared {
+    value: String,
+    checksum: Checksum,
+}
+
+impl Declared {
+    /// Takes in more of the data.
+    pub(super) fn update(&mut self, data: &[u8]) {
+        self.checksum.update(data);
+    }
+
+    /// Compares at the end of the data.
+    ///
+    /// # Errors
+    /// `InvalidRequest` if the value is no such checksum at all, `BadDigest` if it is another one.
+    pub(super) fn check(&self) -> std::result::Result<(), BodyError> {
+        check(&self.checksum, "header", &self.value)
+    }
+}
+
+/// The checksum that `headers` declare, if they do.
+///
+/// # Errors
+/// `InvalidRequest` for more than one, and for one that we do not know: nobody else would verify it.
+pub(super) fn declared(headers: &HeaderMap) -> Result<Option<Declared>> {
+    let names = headers.iter().filter(|(name, _)| name.as_str().starts_with(PREFIX) && !NO_CHECKSUMS.contains(&name.as_str()));
+    let mut found = None;
+    for (name, value) in names {
+        let unknown = || Error::new(Kind::InvalidRequest, format!("The header {name} is no supported checksum."));
+        let checksum = by_trailer(name.as_str()).ok_or_else(unknown)?;
+        let value = value.to_str().map_err(|_| unknown())?.trim_ascii().to_owned();
+        if found.replace(Declared { value, checksum }).is_some() {
+            let message = "Expecting a single x-amz-checksum- header. Multiple checksum types are not allowed.";
+            return Err(Error::new(Kind::InvalidRequest, message));
+        }
+    }
+    Ok(found)
+}
 
 /// How many characters the value of the trailer `name` has, if it is a checksum that we know: the base64 of its bytes.
 pub fn trailer_value_length(name: &str) -> Option<u64> {
@@ -15,17 +63,19 @@ pub(super) fn by_trailer(name: &str) -> Option<Checksum> {
     Algorithm::by_header(name).map(Checksum::new)
 }
 
-/// Compares with the trailer's value.
+/// Compares with the `value` that came in a `place`, `header` or `trailing header`.
 ///
 /// # Errors
 /// `InvalidRequest` if `value` is no such checksum at all, `BadDigest` if it is another one.
-pub(super) fn check(checksum: &Checksum, name: &str, value: &str) -> Result<(), BodyError> {
+pub(super) fn check(checksum: &Checksum, place: &str, value: &str) -> std::result::Result<(), BodyError> {
+    let algorithm = checksum.algorithm();
     checksum.check(value).map_err(|mismatch| match mismatch {
         Mismatch::OtherData => {
-            BodyError::new(Kind::BadDigest, format!("The {name} that was sent does not match the data that was received."))
+            let message = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+            BodyError::new(Kind::BadDigest, message)
         }
         Mismatch::NoChecksum => {
-            BodyError::new(Kind::InvalidRequest, format!("The value of the trailer {name} is not such a checksum."))
+            BodyError::new(Kind::InvalidRequest, format!("Value for {} {place} is invalid.", algorithm.header()))
         }
     })
 }
@@ -38,16 +88,18 @@ mod tests {
     fn a_refusal_tells_other_data_from_no_checksum() {
         let name = "x-amz-checksum-crc32";
         let checksum = by_trailer(name).expect("known");
-        check(&checksum, name, "AAAAAA==").expect("the checksum of nothing");
-        let refused = |value| check(&checksum, name, value).expect_err(value);
+        check(&checksum, "header", "AAAAAA==").expect("the checksum of nothing");
+        let refused = |value| check(&checksum, "header", value).expect_err(value);
         assert_eq!((refused("AAAA").kind, refused("AAAAAQ==").kind), (Kind::InvalidRequest, Kind::BadDigest));
-        assert!(refused("AAAAAQ==").message.contains(name));
-        assert!(by_trailer("x-amz-checksum-xxhash64").is_none());
+        assert_eq!(refused("AAAA").message, "Value for x-amz-checksum-crc32 header is invalid.");
+        assert_eq!(refused("AAAAAQ==").message, "The CRC32 you specified did not match the calculated checksum.");
+        assert!(by_trailer("x-amz-checksum-xxhash32").is_none());
     }
 
     #[test]
     fn the_length_of_a_value_is_that_of_its_base64() {
-        for (name, length) in [("crc32", 8), ("crc64nvme", 12), ("md5", 24), ("sha1", 28), ("sha256", 44), ("sha512", 88)] {
+        let lengths = [("crc32", 8), ("crc64nvme", 12), ("md5", 24), ("sha1", 28), ("sha256", 44), ("sha512", 88)];
+        for (name, length) in lengths.into_iter().chain([("xxhash64", 12), ("xxhash128", 24)]) {
             assert_eq!(trailer_value_length(&format!("x-amz-checksum-{name}")), Some(length), "{name}");
         }
         assert_eq!(trailer_value_length("x-amz-meta-a"), None);

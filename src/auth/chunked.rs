@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::ChunkSeal;
-use super::authenticator::push_hex;
+use super::authenticator::{SIGNATURE_DOES_NOT_MATCH, push_hex};
 use super::body::BodyError;
 use super::checksum::check;
 use super::claim::parse_hex32;
@@ -51,6 +51,8 @@ pub(super) struct Decoder {
     trailer: Option<Trailer>,
     /// Bytes of data that are still to be announced by chunks.
     unannounced: u64,
+    /// The chunk that is open holds more than that: it goes nowhere, and is read to tell this from a broken line.
+    surplus: bool,
     /// What is kept until it is whole: a line, or what follows the final chunk.
     kept: Vec<u8>,
     chunk_hash: Sha256,
@@ -65,6 +67,7 @@ impl Decoder {
             trailers,
             trailer,
             unannounced: decoded_length,
+            surplus: false,
             kept: Vec::new(),
             chunk_hash: Sha256::new(),
             chunk_signature: [0; 32],
@@ -97,12 +100,17 @@ impl Decoder {
                         self.close_chunk(&hash.into())?;
                         self.state = State::DataEnd;
                     }
-                    return Ok(Some(data));
+                    if !self.surplus {
+                        return Ok(Some(data));
+                    }
                 }
                 State::DataEnd => {
                     if self.keep_line(input, 2)? {
                         if self.kept != b"\r\n" {
                             return Err(malformed("a chunk is not as long as it says"));
+                        }
+                        if self.surplus {
+                            return Err(other_length("the chunks hold more than x-amz-decoded-content-length says"));
                         }
                         self.kept.clear();
                         self.state = State::Line;
@@ -123,7 +131,7 @@ impl Decoder {
     /// Judges the body at its end; gives back the trailer that was verified.
     pub(super) fn finish(&mut self) -> Result<Option<(HeaderName, HeaderValue)>, BodyError> {
         if !matches!(self.state, State::Rest) {
-            return Err(BodyError::new(Kind::IncompleteBody, "The body ended before its final chunk."));
+            return Err(malformed("it ended before its final chunk"));
         }
         if !self.trailers {
             // Some clients leave out the last line end.
@@ -132,7 +140,13 @@ impl Decoder {
                 _ => Err(malformed("there are bytes behind the final chunk")),
             };
         }
+        if self.kept != b"\r\n" && !self.kept.ends_with(b"\r\n\r\n") {
+            return Err(malformed("it ended before the end of its trailers"));
+        }
         let (value, signature) = self.read_trailers()?;
+        if let (Some(trailer), None) = (&self.trailer, &value) {
+            return Err(bad_trailer(format!("{} was announced and did not come", trailer.name)));
+        }
         if let Some(seal) = &self.seal {
             let mut hash = Sha256::new();
             if let (Some(trailer), Some(value)) = (&self.trailer, &value) {
@@ -140,20 +154,15 @@ impl Decoder {
             }
             let mut rest = String::with_capacity(64);
             push_hex(&mut rest, &hash.finalize().into());
-            let given = signature.ok_or_else(|| bad_trailer(format!("{TRAILER_SIGNATURE} is missing")))?;
+            let given = signature.ok_or_else(|| malformed(format!("{TRAILER_SIGNATURE} is missing")))?;
             if !bool::from(seal.sign("AWS4-HMAC-SHA256-TRAILER", &rest).ct_eq(&given)) {
-                return Err(BodyError::new(Kind::SignatureDoesNotMatch, "The signature of the trailer does not match."));
+                return Err(no_match("that of the trailer"));
             }
         }
-        match (&self.trailer, value) {
-            (None, _) => Ok(None),
-            (Some(trailer), None) => Err(bad_trailer(format!("{} was announced and did not come", trailer.name))),
-            (Some(trailer), Some(value)) => {
-                check(&trailer.checksum, trailer.name.as_str(), &value)?;
-                let value = HeaderValue::try_from(value).expect("base64 is a header value");
-                Ok(Some((trailer.name.clone(), value)))
-            }
-        }
+        let (Some(trailer), Some(value)) = (&self.trailer, value) else { return Ok(None) };
+        check(&trailer.checksum, "trailing header", &value)?;
+        let value = HeaderValue::try_from(value).expect("base64 is a header value");
+        Ok(Some((trailer.name.clone(), value)))
     }
 
     /// Keeps bytes up to and with the next line feed; whether it came.
@@ -190,18 +199,17 @@ impl Decoder {
             let message = format!("A signed chunk may have at most {max} bytes, this one has {size}.");
             return Err(BodyError::new(Kind::EntityTooLarge, message));
         }
-        let Some(unannounced) = self.unannounced.checked_sub(size) else {
-            return Err(malformed("the chunks hold more than x-amz-decoded-content-length says"));
-        };
-        self.unannounced = unannounced;
+        match self.unannounced.checked_sub(size) {
+            Some(unannounced) => self.unannounced = unannounced,
+            None => self.surplus = true,
+        }
         self.chunk_signature = signature.unwrap_or_default();
         if size > 0 {
             self.state = State::Data(size);
             return Ok(());
         }
-        if unannounced > 0 {
-            let message = format!("The body ended {unannounced} bytes before the length of x-amz-decoded-content-length.");
-            return Err(BodyError::new(Kind::IncompleteBody, message));
+        if self.unannounced > 0 {
+            return Err(other_length("the chunks hold less than x-amz-decoded-content-length says"));
         }
         self.close_chunk(&Sha256::digest(b"").into())?;
         self.state = State::Rest;
@@ -216,7 +224,7 @@ impl Decoder {
         push_hex(&mut rest, hash);
         let signature = seal.sign("AWS4-HMAC-SHA256-PAYLOAD", &rest);
         if !bool::from(signature.ct_eq(&self.chunk_signature)) {
-            return Err(BodyError::new(Kind::SignatureDoesNotMatch, "The signature of a chunk of the body does not match."));
+            return Err(no_match("that of a chunk"));
         }
         seal.previous = signature;
         Ok(())
@@ -225,24 +233,33 @@ impl Decoder {
     /// The value of the announced checksum and the signature, whichever came.
     fn read_trailers(&self) -> Result<(Option<String>, Option<[u8; 32]>), BodyError> {
         let text = std::str::from_utf8(&self.kept).map_err(|_| bad_trailer("they are not text"))?;
-        let (mut value, mut signature) = (None, None);
+        let (mut value, mut signature, mut wrong) = (None, None, None);
         // Empty lines stand at different places with different clients.
         for line in text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).filter(|line| !line.is_empty()) {
-            let (name, given) = line.split_once(':').ok_or_else(|| bad_trailer("a line has no colon"))?;
+            let Some((name, given)) = line.split_once(':') else {
+                wrong = Some("a line has no colon".to_owned());
+                continue;
+            };
             let (name, given) = (name.to_ascii_lowercase(), given.trim_matches([' ', '\t']));
             let slot_was_free = if name == TRAILER_SIGNATURE && self.seal.is_some() {
                 let given = parse_hex32(given.as_bytes());
-                signature.replace(given.ok_or_else(|| bad_trailer("the signature is not 64 hex digits"))?).is_none()
+                signature.replace(given.ok_or_else(|| malformed("the signature of the trailer is not 64 hex digits"))?).is_none()
             } else if self.trailer.as_ref().is_some_and(|trailer| trailer.name.as_str() == name) {
                 value.replace(given.to_owned()).is_none()
             } else {
-                return Err(bad_trailer(format!("{:?} was not announced by x-amz-trailer", name)));
+                wrong = Some(format!("{name:?} was not announced by x-amz-trailer"));
+                continue;
             };
             if !slot_was_free {
-                return Err(bad_trailer(format!("{name} stands twice")));
+                wrong = Some(format!("{name} stands twice"));
             }
         }
-        Ok((value, signature))
+        match wrong {
+            // A line that is spoilt may be the signature's.
+            Some(what) if self.seal.is_some() && signature.is_none() => Err(malformed(what)),
+            Some(what) => Err(bad_trailer(what)),
+            None => Ok((value, signature)),
+        }
     }
 }
 
@@ -260,10 +277,22 @@ impl ChunkSeal {
     }
 }
 
-fn malformed(what: &str) -> BodyError {
-    BodyError::new(Kind::IncompleteBody, format!("The aws-chunked body is malformed: {what}."))
+// The client is told what S3 says, word by word; the log has what it is.
+
+fn malformed(what: impl Into<String>) -> BodyError {
+    BodyError::new(Kind::IncompleteBody, "The request body terminated unexpectedly").because(what)
 }
 
-fn bad_trailer(what: impl std::fmt::Display) -> BodyError {
-    BodyError::new(Kind::MalformedTrailerError, format!("The trailers of the body are malformed: {what}."))
+fn other_length(what: &str) -> BodyError {
+    let message = "You did not provide the number of bytes specified by the Content-Length HTTP header";
+    BodyError::new(Kind::IncompleteBody, message).because(what)
+}
+
+fn no_match(what: &str) -> BodyError {
+    BodyError::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH).because(what)
+}
+
+fn bad_trailer(what: impl Into<String>) -> BodyError {
+    let message = "The request contained trailing data that was not well-formed or did not conform to our published schema.";
+    BodyError::new(Kind::MalformedTrailerError, message).because(what)
 }

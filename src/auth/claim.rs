@@ -10,20 +10,29 @@ use s3s_sigv4::AmzDate;
 
 use super::canonical::single;
 use crate::error::{Error, Kind, Result};
-use crate::types::query_pairs;
+use crate::types::{percent_decode, query_pairs};
 
 /// Longest life of a presigned URL: seven days, as on S3.
 pub const EXPIRES_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// A claim, by either way of making it.
+/// What a request says of its sender.
+pub(super) enum Claimed<'a> {
+    /// Signed by Version 4.
+    V4(Box<Claim<'a>>),
+    /// Signed by Version 2: in the header that this is the value of, or in the query.
+    V2(Option<&'a [u8]>),
+    /// Nothing at all.
+    Nobody,
+}
+
+/// A claim of Version 4, by either way of making it.
 pub(super) struct Claim<'a> {
     pub(super) access_key: Cow<'a, str>,
     /// `YYYYMMDD` of the scope.
     pub(super) day: String,
     pub(super) region: String,
-    pub(super) service: String,
     /// As the client wrote it: names joined by semicolons.
     pub(super) signed_headers: Cow<'a, str>,
     pub(super) signature: [u8; 32],
@@ -44,82 +53,103 @@ pub(super) struct Presigned {
     pub(super) payload: Option<String>,
 }
 
-impl<'a> Claim<'a> {
-    /// Reads the claim.
+impl<'a> Claimed<'a> {
+    /// Reads the claim. One that is half there is an error and never nobody's.
     ///
     /// # Errors
-    /// `AccessDenied` for an anonymous or undated request, `InvalidArgument` for two claims at once, `InvalidRequest` for
-    /// Signature Version 2, otherwise the malformed-kind of the header or the query, naming the part.
+    /// `AccessDenied` for an undated or half-signed request, `InvalidArgument` for two claims at once, otherwise the
+    /// malformed-kind of the header or the query, naming the part.
     pub(super) fn read(head: &'a Parts) -> Result<Self> {
-        let query = Query::read(head.uri.query().unwrap_or_default())?;
+        let query = head.uri.query().unwrap_or_default();
         let header = single(&head.headers, "authorization")?;
-        match (header, query) {
-            (Some(_), Some(_)) => {
-                let message = "A request is signed in the Authorization header or in its query, not in both.";
-                Err(Error::new(Kind::InvalidArgument, message))
+        match (header, Query::read(query)?, is_version_2(query)) {
+            (None, None, true) => Ok(Self::V2(None)),
+            (None, Some(query), false) => Claim::from_query(query).map(|claim| Self::V4(Box::new(claim))),
+            (Some(header), None, false) if is_version_2_header(header) => Ok(Self::V2(Some(header))),
+            (Some(header), None, false) => Claim::from_header(head, header).map(|claim| Self::V4(Box::new(claim))),
+            (None, None, false) if head.headers.contains_key("x-amz-security-token") || speaks_of_a_signature(query) => {
+                Err(Error::new(Kind::AccessDenied, "The request has a part of a signature, but no signature."))
             }
-            (Some(header), None) => Self::from_header(head, header),
-            (None, Some(query)) => Self::from_query(query),
-            (None, None) => {
-                Err(Error::new(Kind::AccessDenied, "Anonymous requests are not allowed; sign with Signature Version 4."))
+            (None, None, false) => Ok(Self::Nobody),
+            _ => {
+                let message = "A request is signed in the Authorization header or in its query, and once.";
+                Err(Error::new(Kind::InvalidArgument, message))
             }
         }
     }
+}
 
+fn is_version_2_header(value: &[u8]) -> bool {
+    value.trim_ascii_start().strip_prefix(b"AWS").is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+}
+
+fn is_version_2(query: &str) -> bool {
+    query_pairs(query).any(|(name, _)| matches!(name, "AWSAccessKeyId" | "Signature"))
+}
+
+/// Whether a name is in the query that has its place in a presigned URL, however it is written.
+fn speaks_of_a_signature(query: &str) -> bool {
+    query_pairs(query).any(|(name, _)| {
+        let name = String::from_utf8(percent_decode(name)).unwrap_or_default().to_ascii_lowercase();
+        let version_4 = name.strip_prefix("x-amz-").is_some_and(|rest| AUTH_PARAMETERS.contains(&rest));
+        version_4 || matches!(name.as_str(), "awsaccesskeyid" | "expires" | "signature")
+    })
+}
+
+impl<'a> Claim<'a> {
     fn from_header(head: &'a Parts, header: &'a [u8]) -> Result<Self> {
         let malformed =
-            |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}."));
-        let text = std::str::from_utf8(header).map_err(|_| malformed("it is not text"))?.trim_ascii();
-        let (algorithm, fields) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+            |what: &str| Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}"));
+        let text = std::str::from_utf8(header).map_err(|_| malformed("it is not text."))?.trim_ascii();
+        let (algorithm, fields) = text.split_once([' ', '\t']).ok_or_else(|| {
+            let message = "Authorization header is invalid -- one and only one ' ' (space) required.";
+            Error::argument(message, "Authorization", text)
+        })?;
         match algorithm {
             ALGORITHM => {}
-            "AWS" => return Err(signature_version_2()),
             _ if algorithm.starts_with("AWS4-ECDSA-") => {
                 return Err(Error::new(
                     Kind::NotImplemented,
                     format!("The algorithm {algorithm} is not implemented; use {ALGORITHM}."),
                 ));
             }
-            _ => {
-                return Err(Error::new(
-                    Kind::InvalidArgument,
-                    format!("The authorization type is not supported; use {ALGORITHM}."),
-                ));
-            }
+            _ => return Err(Error::argument("Unsupported Authorization Type", "Authorization", algorithm)),
         }
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
-        for field in fields.split(',').map(str::trim_ascii).filter(|field| !field.is_empty()) {
-            let (name, value) = field.split_once('=').ok_or_else(|| malformed("a field has no value"))?;
-            let slot = match name {
-                "Credential" => &mut credential,
-                "SignedHeaders" => &mut signed_headers,
-                "Signature" => &mut signature,
-                _ => return Err(malformed(&format!("the field {name:?} is unknown"))),
-            };
-            if slot.replace(value).is_some() {
-                return Err(malformed(&format!("the field {name} stands twice")));
+        let fields = || fields.split(',').map(str::trim_ascii).filter(|field| !field.is_empty());
+        if fields().count() != 3 {
+            let what = "the authorization header requires three components: Credential, SignedHeaders, and Signature.";
+            return Err(malformed(what));
+        }
+        for field in fields() {
+            let (name, value) = field
+                .split_once('=')
+                .ok_or_else(|| malformed(&format!("the authorization component \"{field}\" is malformed.")))?;
+            match name {
+                "Credential" => credential = Some(value),
+                "SignedHeaders" => signed_headers = Some(value),
+                "Signature" => signature = Some(value),
+                // Then one of the three is missing, as it is where one stands twice.
+                _ => {}
             }
         }
-        let credential = credential.ok_or_else(|| malformed("the Credential is missing"))?;
-        let signed_headers =
-            signed_headers.filter(|list| !list.is_empty()).ok_or_else(|| malformed("the SignedHeaders are missing"))?;
-        let signature = signature.ok_or_else(|| malformed("the Signature is missing"))?;
-        let undated = || Error::new(Kind::AccessDenied, "A signed request needs a valid x-amz-date or Date header.");
+        let credential = credential.ok_or_else(|| malformed("missing Credential."))?;
+        let signed_headers = signed_headers.filter(|list| !list.is_empty()).ok_or_else(|| malformed("missing SignedHeaders."))?;
+        let signature = signature.ok_or_else(|| malformed("missing Signature."))?;
+        let undated = || Error::new(Kind::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header.");
         let stamp = match single(&head.headers, "x-amz-date")? {
             Some(stamp) => std::str::from_utf8(stamp).map_err(|_| undated())?.to_owned(),
             None => single(&head.headers, "date")?.and_then(stamp_of_http_date).ok_or_else(undated)?,
         };
         let (date, seconds) = parse_date(&stamp).ok_or_else(undated)?;
         let token = single(&head.headers, "x-amz-security-token")?.map(Cow::Borrowed);
-        let scope = Scope::parse(credential)
-            .ok_or_else(|| malformed("the Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
+        let scope = Scope::parse(credential).map_err(|what| malformed(&what))?;
         Ok(Self {
             access_key: Cow::Borrowed(scope.access_key),
             day: scope.day.to_owned(),
             region: scope.region.to_owned(),
-            service: scope.service.to_owned(),
             signed_headers: Cow::Borrowed(signed_headers),
-            signature: parse_signature(signature).ok_or_else(|| malformed("the Signature must be 64 hex digits"))?,
+            signature: parse_signature(signature).ok_or_else(|| malformed("the Signature must be 64 hex digits."))?,
             date,
             stamp,
             seconds,
@@ -129,31 +159,33 @@ impl<'a> Claim<'a> {
     }
 
     fn from_query(query: Query<'a>) -> Result<Self> {
-        let malformed = |what: &str| {
-            Error::new(Kind::AuthorizationQueryParametersError, format!("The query's signature is malformed; {what}."))
+        let malformed = |what: String| Error::new(Kind::AuthorizationQueryParametersError, what);
+        let missing = || {
+            let what = "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, \
+                        X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.";
+            malformed(what.to_owned())
         };
-        let missing = |name: &str| malformed(&format!("the parameter {name} is missing"));
-        let algorithm = query.algorithm.ok_or_else(|| missing("X-Amz-Algorithm"))?;
+        let algorithm = query.algorithm.ok_or_else(missing)?;
+        let credential = query.credential.ok_or_else(missing)?;
+        let stamp = query.date.ok_or_else(missing)?.into_owned();
+        let expires = query.expires.ok_or_else(missing)?;
+        let signed_headers = query.signed_headers.filter(|l| !l.is_empty()).ok_or_else(missing)?;
+        let signature = query.signature.ok_or_else(missing)?;
         if algorithm != ALGORITHM {
-            return Err(malformed("X-Amz-Algorithm must be AWS4-HMAC-SHA256"));
+            let known = if algorithm.starts_with("AWS4-ECDSA-") { "" } else { " and AWS4-ECDSA-P256-SHA256" };
+            return Err(malformed(format!("X-Amz-Algorithm only supports \"{ALGORITHM}{known}\"")));
         }
-        let credential = query.credential.ok_or_else(|| missing("X-Amz-Credential"))?;
-        let stamp = query.date.ok_or_else(|| missing("X-Amz-Date"))?.into_owned();
-        let expires = query.expires.ok_or_else(|| missing("X-Amz-Expires"))?;
-        let signed_headers = query.signed_headers.filter(|l| !l.is_empty()).ok_or_else(|| missing("X-Amz-SignedHeaders"))?;
-        let signature = query.signature.ok_or_else(|| missing("X-Amz-Signature"))?;
-        let scope = Scope::parse(&credential)
-            .ok_or_else(|| malformed("X-Amz-Credential must have the form access-key/YYYYMMDD/region/s3/aws4_request"))?;
-        let (date, seconds) = parse_date(&stamp).ok_or_else(|| malformed("X-Amz-Date must have the form YYYYMMDDTHHMMSSZ"))?;
-        let expires = expires.parse().ok().filter(|seconds| (1..=EXPIRES_SECONDS_MAX).contains(seconds));
-        let expires = expires.ok_or_else(|| malformed("X-Amz-Expires must be a number of seconds from 1 to 604800"))?;
+        let scope =
+            Scope::parse(&credential).map_err(|what| malformed(format!("Error parsing the X-Amz-Credential parameter; {what}")))?;
+        let undated = || malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"".to_owned());
+        let (date, seconds) = parse_date(&stamp).ok_or_else(undated)?;
+        let expires = lifetime(&expires).map_err(|what| malformed(what.to_owned()))?;
         Ok(Self {
             day: scope.day.to_owned(),
             region: scope.region.to_owned(),
-            service: scope.service.to_owned(),
             access_key: Cow::Owned(scope.access_key.to_owned()),
             signed_headers,
-            signature: parse_signature(&signature).ok_or_else(|| malformed("X-Amz-Signature must be 64 hex digits"))?,
+            signature: parse_signature(&signature).ok_or_else(|| malformed("X-Amz-Signature must be 64 hex digits.".to_owned()))?,
             date,
             stamp,
             seconds,
@@ -180,37 +212,80 @@ impl<'a> Claim<'a> {
         !sorted && repeats()
     }
 
-    /// The kind and the place to name where the scope is not ours.
+    /// The scope is of another day than the request.
+    pub(super) fn other_day(&self) -> Error {
+        match self.presigned {
+            // S3 begins twice here.
+            None => self
+                .malformed("The authorization header is malformed; Invalid credential date. Date is not the same as X-Amz-Date."),
+            Some(_) => {
+                let day = self.stamp.get(..8).unwrap_or(&self.stamp);
+                let message =
+                    format!("Invalid credential date \"{}\". This date is not the same as X-Amz-Date: \"{day}\".", self.day);
+                Error::new(Kind::AuthorizationQueryParametersError, message)
+            }
+        }
+    }
+
+    /// The kind and the place to name where the scope is not ours. `what` is a whole clause, with the full stop that S3 gives it
+    /// or not.
     pub(super) fn malformed(&self, what: impl std::fmt::Display) -> Error {
         match self.presigned {
-            None => Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}.")),
+            None => Error::new(Kind::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {what}")),
             Some(_) => {
-                Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter X-Amz-Credential is wrong; {what}."))
+                let message = format!("Error parsing the X-Amz-Credential parameter; {what}");
+                Error::new(Kind::AuthorizationQueryParametersError, message)
             }
         }
     }
 }
 
-fn signature_version_2() -> Error {
-    let message = "Signature Version 2 is not supported: sign with AWS4-HMAC-SHA256 (boto3: Config(signature_version=\"s3v4\")).";
-    Error::new(Kind::InvalidRequest, message)
+const TERMINATOR: &str = "aws4_request";
+
+fn form_of_a_credential() -> String {
+    format!("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/{TERMINATOR}\".")
 }
 
-struct Scope<'a> {
-    access_key: &'a str,
-    day: &'a str,
-    region: &'a str,
-    service: &'a str,
+/// Seconds that a presigned URL lives; otherwise what is wrong, as S3 says it.
+fn lifetime(text: &str) -> std::result::Result<u64, &'static str> {
+    match text.parse::<i64>() {
+        Err(_) => Err("X-Amz-Expires should be a number"),
+        Ok(..0) => Err("X-Amz-Expires must be non-negative"),
+        Ok(0) => Err("X-Amz-Expires must be at least 1"),
+        Ok(seconds) => match u64::try_from(seconds) {
+            Ok(seconds) if seconds <= EXPIRES_SECONDS_MAX => Ok(seconds),
+            _ => Err("X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than \
+                      604800 seconds"),
+        },
+    }
+}
+
+/// A scope of S3.
+pub(super) struct Scope<'a> {
+    pub(super) access_key: &'a str,
+    pub(super) day: &'a str,
+    pub(super) region: &'a str,
 }
 
 impl<'a> Scope<'a> {
-    /// From the right, because an access key may hold a slash.
-    fn parse(credential: &'a str) -> Option<Self> {
-        let mut fields = credential.rsplitn(5, '/');
-        let terminator = fields.next()?;
-        let (service, region, day, access_key) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let dated = day.len() == 8 && day.bytes().all(|b| b.is_ascii_digit());
-        (terminator == "aws4_request" && dated && !access_key.is_empty()).then_some(Self { access_key, day, region, service })
+    /// From the right, because an access key may hold a slash. Otherwise what is wrong, as S3 says it.
+    pub(super) fn parse(credential: &'a str) -> std::result::Result<Self, String> {
+        let fields: Vec<_> = credential.rsplitn(5, '/').collect();
+        let [terminator, service, region, day, access_key] = fields[..] else { return Err(form_of_a_credential()) };
+        if access_key.is_empty() || terminator != TERMINATOR && access_key.contains('/') {
+            return Err(form_of_a_credential());
+        }
+        if service != "s3" {
+            return Err(format!("incorrect service \"{service}\". This endpoint belongs to \"s3\"."));
+        }
+        if terminator != TERMINATOR {
+            return Err(format!("incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."));
+        }
+        if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
+            let form = "This date in the credential must be in the format \"yyyyMMdd\".";
+            return Err(format!("incorrect date format \"{day}\". {form}"));
+        }
+        Ok(Self { access_key, day, region })
     }
 }
 
@@ -228,10 +303,9 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Nothing if the query carries no signature.
+    /// Nothing if the query carries no signature of Version 4.
     fn read(query: &'a str) -> Result<Option<Self>> {
         let mut read = Self::default();
-        let mut version_2 = false;
         for (name, value) in query_pairs(query) {
             let slot = match name {
                 "X-Amz-Algorithm" => &mut read.algorithm,
@@ -242,10 +316,6 @@ impl<'a> Query<'a> {
                 "X-Amz-Signature" => &mut read.signature,
                 "X-Amz-Security-Token" => &mut read.token,
                 "X-Amz-Content-Sha256" => &mut read.payload,
-                "AWSAccessKeyId" | "Signature" => {
-                    version_2 = true;
-                    continue;
-                }
                 _ => continue,
             };
             let refuse = |what| Error::new(Kind::AuthorizationQueryParametersError, format!("The parameter {name} {what}."));
@@ -255,22 +325,20 @@ impl<'a> Query<'a> {
             }
         }
         let signed = read.algorithm.is_some() || read.credential.is_some() || read.signature.is_some();
-        match (signed, version_2) {
-            (true, _) => Ok(Some(read)),
-            (false, true) => Err(signature_version_2()),
-            (false, false) => Ok(None),
-        }
+        Ok(signed.then_some(read))
     }
 }
 
+/// The parameters of a presigned URL, in lower case and without what all begin with.
+const AUTH_PARAMETERS: [&str; 8] =
+    ["algorithm", "credential", "date", "expires", "signedheaders", "signature", "security-token", "content-sha256"];
+
 /// `query` without the parameters that authenticate a presigned URL: what may go on to a backend, still encoded.
-pub fn strip_auth_query(query: &str) -> String {
+pub(super) fn strip_auth_query(query: &str) -> String {
     let is_auth = |pair: &&str| {
         let name = pair.split('=').next().unwrap_or_default();
-        let names =
-            ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature", "Security-Token", "Content-Sha256"];
         name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
-            && names.iter().any(|n| name[6..].eq_ignore_ascii_case(n))
+            && AUTH_PARAMETERS.iter().any(|n| name[6..].eq_ignore_ascii_case(n))
     };
     query.split('&').filter(|pair| !is_auth(pair)).collect::<Vec<_>>().join("&")
 }
@@ -290,14 +358,14 @@ pub(super) fn parse_hex32(text: &[u8]) -> Option<[u8; 32]> {
     Some(out)
 }
 
-fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
+pub(super) fn parse_date(stamp: &str) -> Option<(AmzDate, i64)> {
     let date = AmzDate::parse(stamp).ok()?;
     let seconds = date.to_time()?.as_second();
     Some((date, seconds))
 }
 
 /// `Fri, 24 May 2013 00:00:00 GMT` as `20130524T000000Z`. The weekday is not checked; a stamp already in the second form is kept.
-fn stamp_of_http_date(value: &[u8]) -> Option<String> {
+pub(super) fn stamp_of_http_date(value: &[u8]) -> Option<String> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let text = std::str::from_utf8(value).ok()?;
     let Some((_, date)) = text.split_once(", ") else { return Some(text.to_owned()) };
@@ -305,7 +373,7 @@ fn stamp_of_http_date(value: &[u8]) -> Option<String> {
     let (day, month, year) = (fields.next()?, fields.next()?, fields.next()?);
     let (time, zone) = (fields.next()?, fields.next()?);
     let month = 1 + MONTHS.iter().position(|name| *name == month)?;
-    let fits = zone == "GMT" && fields.next().is_none() && time.len() == 8;
+    let fits = matches!(zone, "GMT" | "UTC" | "+0000") && fields.next().is_none() && time.len() == 8;
     fits.then(|| format!("{year}{month:02}{day:0>2}T{}Z", time.replace(':', "")))
 }
 
@@ -332,9 +400,18 @@ mod tests {
     #[test]
     fn an_access_key_may_hold_a_slash() {
         let scope = Scope::parse("a/b/20130524/r/s3/aws4_request").expect("valid");
-        assert_eq!((scope.access_key, scope.day, scope.region, scope.service), ("a/b", "20130524", "r", "s3"));
-        for bad in ["", "a/20130524/r/s3", "a/2013052/r/s3/aws4_request", "a/20130524/r/s3/aws4", "/20130524/r/s3/aws4_request"] {
-            assert!(Scope::parse(bad).is_none(), "{bad}");
+        assert_eq!((scope.access_key, scope.day, scope.region), ("a/b", "20130524", "r"));
+        let cases = [
+            ("", "the Credential is mal-formed"),
+            ("a/20130524/r/s3", "the Credential is mal-formed"),
+            ("/20130524/r/s3/aws4_request", "the Credential is mal-formed"),
+            ("a/20130524/r/s3/more/things", "the Credential is mal-formed"),
+            ("a/2013052/r/ec2/aws4", "incorrect service \"ec2\""),
+            ("a/2013052/r/s3/aws4", "incorrect terminal \"aws4\""),
+            ("a/2013052/r/s3/aws4_request", "incorrect date format \"2013052\""),
+        ];
+        for (bad, named) in cases {
+            assert!(Scope::parse(bad).is_err_and(|what| what.starts_with(named)), "{bad}");
         }
     }
 }

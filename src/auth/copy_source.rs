@@ -2,7 +2,7 @@
 //! reads leave. A value that two servers could read differently is refused, since one of them would be the one that judges.
 //! Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html>.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::types::{BucketName, percent_decode};
 
 /// Where a copy reads from.
@@ -22,30 +22,40 @@ impl CopySource {
     /// # Errors
     /// `InvalidArgument` naming the header: no key, an access point, a broken escape, a query that is no version.
     pub fn parse(value: &[u8]) -> Result<Self> {
-        let text = std::str::from_utf8(value).map_err(|_| refuse("must be percent-encoded"))?;
+        Self::read(value).map_err(|(message, why)| {
+            Error::argument(message, "x-amz-copy-source", String::from_utf8_lossy(value)).with_source(why)
+        })
+    }
+
+    /// Otherwise what S3 says, and what the log may know.
+    fn read(value: &[u8]) -> std::result::Result<Self, (&'static str, &'static str)> {
+        let encoding = |why| ("Invalid copy source encoding", why);
+        let wrong_key = |why| ("Invalid copy source object key", why);
+        let wrong_bucket = |why| ("Invalid copy source bucket name", why);
+        let text = std::str::from_utf8(value).map_err(|_| encoding("it is not percent-encoded"))?;
         let (path, version) = match text.split_once('?') {
             None => (text, None),
             Some((path, query)) => {
                 let version = query.strip_prefix("versionId=").filter(|v| !v.is_empty() && !v.contains('&'));
-                (path, Some(version.ok_or_else(|| refuse("may only carry ?versionId= and a version"))?))
+                (path, Some(version.ok_or_else(|| wrong_key("it may only carry ?versionId= and a version"))?))
             }
         };
         if !escapes_are_whole(text) {
-            return Err(refuse("has a % that two hex digits do not follow"));
+            return Err(encoding("it has a % that two hex digits do not follow"));
         }
         let path = percent_decode(path);
         let path = path.strip_prefix(b"/").unwrap_or(&path);
-        let slash = path.iter().position(|b| *b == b'/').ok_or_else(|| refuse("names no key"))?;
+        let slash = path.iter().position(|b| *b == b'/').ok_or_else(|| wrong_key("it names no key"))?;
         let (bucket, key) = (&path[..slash], &path[slash + 1..]);
-        let bucket = std::str::from_utf8(bucket).map_err(|_| refuse("names no bucket"))?;
+        let bucket = std::str::from_utf8(bucket).map_err(|_| wrong_bucket("it is not UTF-8"))?;
         if BucketName::new(bucket).is_none() {
-            return Err(refuse("must name a bucket"));
+            return Err(wrong_bucket("it could be read differently"));
         }
         if key.is_empty() {
-            return Err(refuse("names no key"));
+            return Err(wrong_key("it names no key"));
         }
         let version = version.map(|v| String::from_utf8(percent_decode(v))).transpose();
-        let version = version.map_err(|_| refuse("has a version that is not UTF-8"))?;
+        let version = version.map_err(|_| wrong_key("its version is not UTF-8"))?;
         Ok(Self { bucket: bucket.to_owned(), key: key.to_vec(), version })
     }
 
@@ -63,13 +73,10 @@ fn escapes_are_whole(text: &str) -> bool {
     bytes.iter().enumerate().all(|(i, b)| *b != b'%' || (hex(bytes.get(i + 1)) && hex(bytes.get(i + 2))))
 }
 
-fn refuse(what: &str) -> Error {
-    Error::new(Kind::InvalidArgument, format!("x-amz-copy-source {what}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn the_forms_that_clients_send() {
@@ -89,6 +96,12 @@ mod tests {
         {
             assert_eq!(CopySource::parse(value.as_bytes()).expect_err(value).kind, Kind::InvalidArgument);
         }
+        let said = |value: &str| CopySource::parse(value.as_bytes()).expect_err(value).message;
+        assert_eq!(said("b/100%.txt"), "Invalid copy source encoding");
+        assert_eq!(
+            (said("b/"), said("a@b/k")),
+            ("Invalid copy source object key".into(), "Invalid copy source bucket name".into())
+        );
         assert!(CopySource::parse(b"b/\xff").is_err());
     }
 

@@ -2,16 +2,17 @@
 //! limit says. It halves when the backend says slow down and grows back by one for each limit's worth of answers.
 //!
 //! A plain request that is not begun waits in the order of arrival, and not for ever. One that has waited for `queue_wait` in
-//! vain, or left after a quarter of it, shows that the backend is overloaded: from then on only the newest two for each permit
-//! wait, and all others are refused at once, so that those who wait are served soon, while they are still there. It is over once
-//! nobody waits and nobody was refused for `queue_wait`. A batch does not wait: it begins, or is refused because as many wait
-//! already as can be read for ([`Limiter::is_full_of_batches`]).
+//! vain, or left after a quarter of it, waiting still or just being served ([`Permit::serving`]), shows that the backend is
+//! overloaded: from then on only the newest two for each permit wait, and all others are refused at once, so that those who wait
+//! are served soon, while they are still there. It is over once nobody waits and nobody was refused for `queue_wait`. A batch
+//! does not wait: it begins, or is refused because as many wait already as can be read for ([`Limiter::is_full_of_batches`]).
 //!
 //! Invariants: no more permits than the limit are given; batches together leave `plain_share` of them to plain requests, and these
 //! leave as many to batches while one waits;
 //! waiting goes round-robin over lanes, and inside a lane to the lowest place first, so a read that asks again keeps its turn;
 //! what is begun is not refused.
 
+mod leaving;
 pub(super) mod queue;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +21,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::telemetry::BackendMetrics;
-use queue::{NEW, Queue, Ticket};
+use leaving::Leave;
+pub use leaving::Serving;
+use queue::{NEW, Queue};
 
 /// The limit halves at most this often: the answers that were under way when it did say nothing new.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
@@ -97,6 +100,8 @@ struct State {
 pub struct Permit {
     limiter: Arc<Limiter>,
     lane: Lane,
+    /// Since when a plain request wanted to begin.
+    since: Option<Instant>,
 }
 
 impl Limiter {
@@ -134,7 +139,7 @@ impl Limiter {
             return permit;
         }
         let (mut turn, ticket) = self.lock().queue.push(lane, place);
-        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
+        let _leave = Leave::new(self, ticket, Instant::now());
         // A lane may have room while an earlier one waits for want of its own share.
         self.dispatch();
         (&mut turn).await.expect("a waiter is only ever removed with its permit or by itself")
@@ -159,12 +164,13 @@ impl Limiter {
             self.show_plain(&state);
             pushed
         };
-        let _leave = Leave { limiter: self, ticket, since: Instant::now() };
+        let since = Instant::now();
+        let _leave = Leave::new(self, ticket, since);
         self.dispatch();
         loop {
             match timeout(self.config.queue_wait, &mut turn).await {
                 // Who is taken out of the queue is told the same as who leaves it.
-                Ok(given) => return given.map_err(|_| Overloaded),
+                Ok(given) => return given.map(|permit| permit.waited_for(since)).map_err(|_| Overloaded),
                 Err(_) if self.lock().is_crowded() => return Err(Overloaded),
                 // As few wait as would in an overload: the backend is slow, and would serve nobody sooner if this one left.
                 Err(_) => {}
@@ -261,7 +267,7 @@ impl Limiter {
         state.in_use += 1;
         state.in_use_by_batches += usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
-        Permit { limiter: Arc::clone(self), lane }
+        Permit { limiter: Arc::clone(self), lane, since: None }
     }
 
     /// Gives permits to waiters while there is room; they are sent outside the lock, which dropping one takes.
@@ -285,6 +291,14 @@ impl Limiter {
         state.in_use_by_batches -= usize::from(lane != Lane::PLAIN);
         self.metrics.permits_in_use.set(state.in_use as i64);
         self.calm_down(&mut state);
+    }
+
+    /// A client that has less patience than `queue_wait` says it by going away, from a queue that is too long.
+    fn left(&self, state: &mut State, since: Instant, crowded: bool) {
+        if crowded && since.elapsed() >= self.config.queue_wait / PATIENCE_SHARE {
+            self.overload(state);
+            self.show_plain(state);
+        }
     }
 
     /// A plain request has waited for too long: those that came before the newest few have, too, or soon will have.
@@ -329,32 +343,23 @@ impl State {
     }
 }
 
+impl Permit {
+    /// Its client, from now until the backend answers: a queue that settles just below the clients' patience serves them only
+    /// to see them go.
+    pub fn serving(&self) -> Serving {
+        Serving::new(Arc::clone(&self.limiter), self.since)
+    }
+
+    fn waited_for(mut self, since: Instant) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.release(self.lane);
         self.limiter.dispatch();
-    }
-}
-
-/// Takes a waiter out of the queue when its future is dropped before its turn.
-struct Leave<'a> {
-    limiter: &'a Limiter,
-    ticket: Ticket,
-    since: Instant,
-}
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        let mut state = self.limiter.lock();
-        let crowded = state.is_crowded();
-        if !state.queue.leave(self.ticket) {
-            return;
-        }
-        // A client that has less patience than `queue_wait` says it by going away.
-        if crowded && self.ticket.is_new() && self.since.elapsed() >= self.limiter.config.queue_wait / PATIENCE_SHARE {
-            self.limiter.overload(&mut state);
-        }
-        self.limiter.show_plain(&state);
     }
 }
 

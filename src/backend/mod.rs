@@ -1,12 +1,13 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
 //! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
-//! many as the [`retry_budget`] allows; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`].
+//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`].
 //! Nothing here knows batches, clients or identities.
 
 pub mod breaker;
 pub mod delayed;
 pub mod embedded;
+pub mod form;
 pub mod limited;
 pub mod registry;
 pub mod retry_budget;
@@ -16,6 +17,7 @@ mod verdict;
 pub mod warnings;
 
 pub use registry::{Backend, Heard, Registry, Store};
+pub use s3::credentials::KeyPair;
 pub use verdict::is_well;
 
 use std::sync::Arc;
@@ -79,6 +81,29 @@ pub struct ReadAsk {
     pub headers: Arc<HeaderMap>,
     /// Whether an attempt before this one failed: then a new connection is made, to another address where there is one.
     pub elsewhere: bool,
+    /// In whose name.
+    pub sender: Sender,
+}
+
+/// In whose name a store is asked. Among the extensions of a request to forward; where there is none, it is the gateway's.
+#[derive(Clone, Debug, Default)]
+pub enum Sender {
+    /// The gateway's: signed by the backend's own credentials.
+    #[default]
+    Gateway,
+    /// The client's, which has an account at the store: signed by it.
+    Client(Arc<KeyPair>),
+    /// Nobody's: not signed at all.
+    Nobody,
+}
+
+impl Sender {
+    /// Whether a refusal with this S3 code is about a signature, but not about that of a client's own account: what it says is
+    /// then the gateway's to mend, and nobody else's to know.
+    pub fn is_at_no_fault(&self, code: &str) -> bool {
+        let of_its_own = matches!(self, Self::Client(_)) && s3::is_about_a_key_pair(code);
+        s3::is_about_our_signature(code) && !of_its_own
+    }
 }
 
 /// Among the extensions of a request to forward: what [`ReadAsk::elsewhere`] is to a read.
@@ -145,6 +170,7 @@ pub trait ObjectRead: Send + Sync {
 pub trait Forward: Send + Sync {
     /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
     /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once.
-    /// [`Elsewhere`] among its extensions asks for a new connection.
+    /// [`Elsewhere`] among its extensions asks for a new connection, [`Sender`] says in whose name, and [`form::PostForm`] makes
+    /// it a form.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
 }

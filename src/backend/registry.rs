@@ -15,6 +15,7 @@ use super::retry_budget::RetryBudget;
 use super::verdict::{Verdict, refusal};
 use super::warnings::Warnings;
 use super::{Attempt, Body, Forward, ObjectRead, ReadAsk};
+use crate::config::Quirks;
 use crate::telemetry::BackendMetrics;
 
 /// Everything that a store must do.
@@ -50,6 +51,8 @@ pub struct Backend {
     pub metrics: BackendMetrics,
     /// What was last complained of.
     pub warnings: Warnings,
+    /// What the store wants otherwise than S3 itself.
+    pub quirks: Quirks,
     /// A batch's read without a byte for this long is tried again; a plain request without a head gives its permit back.
     pub attempt_timeout: Duration,
     /// A plain request without a byte of its answer for this long is given up.

@@ -123,6 +123,7 @@ impl Pin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Sender;
     use crate::types::ObjectKey;
     use std::sync::Arc;
 
@@ -136,6 +137,7 @@ mod tests {
             if_none_match: None,
             headers: Arc::default(),
             elsewhere: false,
+            sender: Sender::Gateway,
         }
     }
 

@@ -198,6 +198,7 @@ impl Batches {
 
 /// A body that the signature does not cover would let anyone on the path, or anyone with the URL, read what the signer may.
 fn check_signing(ask: &Ask<'_>) -> Result<()> {
+    ask.authenticated.needs_version_4()?;
     let denied = |why| Err(Error::new(Kind::AccessDenied, why));
     if ask.authenticated.presigned {
         let signs_hash = ask.authenticated.signed_headers.split(';').any(|name| name.eq_ignore_ascii_case("x-amz-content-sha256"));

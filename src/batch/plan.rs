@@ -60,6 +60,7 @@ impl Plan {
             if_none_match: options.and_then(|o| o.if_none_match.clone()),
             headers: Arc::clone(&self.headers),
             elsewhere: false,
+            sender: self.identity.sender(&backend.name),
         };
         Planned::Read(Arc::clone(backend), ask)
     }

@@ -1,11 +1,13 @@
 //! `batchgate config check|show|schema`. What enters is the arguments and the environment; what leaves is text on the
-//! writer it is given and an exit code: 0, or 2 where the settings are wrong. It listens nowhere and asks no backend.
+//! writer it is given and an exit code: 0, or 2 where the settings are wrong. It listens nowhere, and asks no backend unless
+//! `--probe` says so.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::probe;
 use crate::config::{Flag, Origin, Problem, Settings, Sources, TABLES_BYTES_MAX, load, schema};
 
 /// Exit code of wrong usage and wrong settings.
@@ -18,12 +20,20 @@ pub enum ConfigCommand {
     ///
     /// Reads the settings as `serve` would: defaults, then the file, then the environment (BATCHGATE__SERVER__LISTEN=...).
     /// Each problem is one line, `file:line: key: message`. Files that the settings name must be readable; no backend is
-    /// asked. Exit code 0 if there is no problem, 2 if there is. `serve --config` wants a backend as well; settings without
-    /// one are no problem here.
+    /// asked, unless --probe is given. Exit code 0 if there is no problem, 2 if there is. `serve --config` wants a backend as
+    /// well; settings without one are no problem here.
+    ///
+    /// With --probe each backend is asked, at most 10 seconds a time, for what stores differ in: region, addressing, and with
+    /// --probe-bucket also payload_signing, checksums and content_md5. Each is a line as it would stand in the file, with
+    /// whether it works, or what to change. Exit code 0 if all works as it is set, 2 if something is to be set otherwise, 3 if a
+    /// backend cannot be reached, refuses the credentials, or nothing works.
     #[command(
-        after_help = "Examples:\n  batchgate config check --config batchgate.toml\n  batchgate config check --config batchgate.toml --json"
+        after_help = "Examples:\n  batchgate config check --config batchgate.toml\n  batchgate config check --config batchgate.toml --json\n  \
+                      # Reads only\n  batchgate config check --config batchgate.toml --probe\n  \
+                      # Writes a few small objects to a bucket of the store, and deletes them\n  \
+                      batchgate config check --config batchgate.toml --probe --probe-bucket scratch"
     )]
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Print the effective settings, with secrets hidden
     ///
     /// Shows every key, defaults included, as a settings file in TOML (or as JSON). A secret shows as "<hidden>". Exit code 2,
@@ -48,6 +58,20 @@ pub struct ConfigArgs {
     /// Print JSON, for scripts
     #[arg(long)]
     pub json: bool,
+}
+
+/// The settings, and whether to ask the backends.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// The settings
+    #[command(flatten)]
+    pub settings: ConfigArgs,
+    /// Ask each backend what it can do, and say what to set
+    #[arg(long)]
+    pub probe: bool,
+    /// A bucket, by its name at the store, to which the probe may write small objects; it deletes them. Without it nothing is written
+    #[arg(long, value_name = "NAME", requires = "probe")]
+    pub probe_bucket: Option<String>,
 }
 
 /// What a command prints, and its exit code.
@@ -75,7 +99,13 @@ pub struct World<'a> {
 /// Only those of `out`.
 pub fn run(command: &ConfigCommand, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let answer = match command {
-        ConfigCommand::Check(args) => check(settings(args.config.as_deref(), Vec::new(), world), args.json),
+        ConfigCommand::Check(args) => {
+            let (file, json) = (args.settings.config.as_deref(), args.settings.json);
+            match settings(file, Vec::new(), world) {
+                Ok(settings) if args.probe => probe::run(&settings, args.probe_bucket.as_deref(), json)?,
+                loaded => check(loaded, json),
+            }
+        }
         ConfigCommand::Show(args) => show(settings(args.config.as_deref(), Vec::new(), world), args.json),
         ConfigCommand::Schema => schema_text(),
     };
@@ -132,7 +162,7 @@ pub fn refusal(problems: &[Problem], json: bool) -> Answer {
     Answer { text, exit: EXIT_SETTINGS }
 }
 
-fn pretty(value: &impl serde::Serialize) -> String {
+pub(super) fn pretty(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("settings, problems and schemas have text keys");
     text + "\n"
 }

@@ -8,6 +8,7 @@ mod demo;
 mod files;
 mod get;
 mod list;
+mod probe;
 mod reload;
 mod serve;
 

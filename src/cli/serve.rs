@@ -1,5 +1,6 @@
 //! `batchgate serve`: settings in, a gateway that runs until it is told to end. Prints its real addresses before it answers.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -200,5 +201,6 @@ pub(super) fn first_identity() -> IdentityConfig {
         secret_key: Secret::new(text(40)),
         session_token: None,
         policy: PolicySource::FullAccess,
+        backend_credentials: BTreeMap::new(),
     }
 }

@@ -19,7 +19,7 @@ pub const DOCUMENT_BYTES_MAX: u64 = 1 << 20;
 pub const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// Tables with a secret: by a slip it may stand at any of their keys, so none of their values is repeated in a problem.
-const PRIVATE: [&str; 3] = ["identities", "credentials", "tls"];
+const PRIVATE: [&str; 4] = ["identities", "credentials", "tls", "backend_credentials"];
 
 /// A path, and the text of its file or why there is none.
 type Opened = (PathBuf, Result<String, (Origin, String)>);
@@ -123,10 +123,9 @@ fn folder_of(file: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).to_owned()
 }
 
-/// Whether the table at `path` is one of those with a secret.
+/// Whether the table at `path` is one of those with a secret, or in one.
 fn is_private(path: &str) -> bool {
-    let last = path.rsplit('.').next().unwrap_or_default();
-    PRIVATE.contains(&last.split('[').next().unwrap_or_default())
+    path.split('.').any(|part| PRIVATE.contains(&part.split('[').next().unwrap_or_default()))
 }
 
 /// Whether the text of a path may be anything, for all that is known. Any other failure is that of a file that is there.

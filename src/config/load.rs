@@ -8,12 +8,12 @@ use std::path::Path;
 use super::files::{DOCUMENT_BYTES_MAX, TABLES_BYTES_MAX};
 use super::problem::Problem;
 use super::reader::{Reader, Section};
-use super::tree::{Node, Sources, merge, parse_file};
+use super::tree::{Node, Sources, join, merge, parse_file};
 use super::validate::{Facts, validate};
 use super::value::Secret;
 use super::{
-    AdminConfig, BackendConfig, BackendKind, BatchConfig, CredentialsConfig, IdentityConfig, LogConfig, PolicySource, RouteConfig,
-    ServerConfig, Settings, TailConfig, TlsConfig,
+    AdminConfig, BackendConfig, BackendKind, BatchConfig, CredentialsConfig, IdentityConfig, KeyPairConfig, LogConfig,
+    PolicySource, RouteConfig, ServerConfig, Settings, TailConfig, TlsConfig,
 };
 
 /// Reads each named field of a struct from the key of the same name.
@@ -64,13 +64,14 @@ fn read(r: &mut Reader<'_>, root: Node) -> (Settings, usize) {
     if let Some((path, text)) = &identities_file {
         identities.extend(more_identities(r, path, text, inline));
     }
+    let backends: Vec<_> = backends.into_iter().map(|(path, node)| backend(r, &path, node)).collect();
     let settings = Settings {
         server: server_config(r, server),
         admin: admin_config(r, admin),
-        backends: backends.into_iter().map(|(path, node)| backend(r, &path, node)).collect(),
+        identities: identities.into_iter().map(|(path, node)| identity(r, &path, node, &backends)).collect(),
+        backends,
         routes: routes.into_iter().map(|(path, node)| route(r, &path, node)).collect(),
         identities_file: identities_file.map(|(path, _)| path),
-        identities: identities.into_iter().map(|(path, node)| identity(r, &path, node)).collect(),
         batch: batch(r, top.take("batch")),
         tail: tail(r, top.take("tail")),
         log: log(r, top.take("log")),
@@ -97,7 +98,7 @@ fn more_identities(r: &mut Reader<'_>, path: &Path, text: &str, inline: usize) -
 fn server_config(r: &mut Reader<'_>, node: Option<Node>) -> ServerConfig {
     let mut c = ServerConfig::default();
     let mut s = r.section("server", node);
-    fields!(r, s, c: listen, region, domains, header_timeout, idle_timeout, body_idle_timeout, connections_max,
+    fields!(r, s, c: listen, region, domains, base_path, sigv2, anonymous, header_timeout, idle_timeout, body_idle_timeout, connections_max,
         requests_max, memory_bytes_max, chunk_bytes_max, drain_lead, drain_deadline, reload_interval);
     if let Some(node) = s.take("tls") {
         let mut tls = r.section("server.tls", Some(node));
@@ -122,6 +123,10 @@ fn admin_config(r: &mut Reader<'_>, node: Option<Node>) -> AdminConfig {
     c
 }
 
+/// Keys of a backend that only one of kind `"s3"` has.
+pub(super) const OF_S3: &[&str] =
+    &["endpoint", "addressing", "credentials", "ca_file", "checksums", "payload_signing", "content_md5", "connect_timeout"];
+
 fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     let mut s = r.section(path, Some(node));
     let name = r.required(&mut s, "name");
@@ -131,14 +136,14 @@ fn backend(r: &mut Reader<'_>, path: &str, node: Node) -> BackendConfig {
     };
     let (kind, elsewhere): (_, &[&str]) = match c.kind {
         BackendKind::S3 => ("s3", &["memory_bytes_max"]),
-        BackendKind::Embedded => ("embedded", &["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"]),
+        BackendKind::Embedded => ("embedded", OF_S3),
     };
     for key in elsewhere {
         if let Some(node) = s.take(key) {
             r.problem(&node.origin, s.path_of(key), format!("has no place in a backend of kind {kind:?}; remove it"));
         }
     }
-    fields!(r, s, c: region, addressing, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
+    fields!(r, s, c: region, addressing, checksums, payload_signing, content_md5, connect_timeout, attempt_timeout, response_timeout, concurrency, concurrency_min,
         latency, memory_bytes_max);
     c.ca_file = r.file_path(&mut s, "ca_file");
     if let Some(node) = s.take("credentials") {
@@ -154,9 +159,7 @@ fn credentials(r: &mut Reader<'_>, path: &str, node: Node) -> CredentialsConfig 
     let source: Option<String> = r.get(&mut s, "source");
     let chosen = match source.as_deref() {
         Some("static") => {
-            let access_key = r.required_secret(&mut s, "access_key");
-            let secret_key = Secret::new(r.required_secret(&mut s, "secret_key"));
-            let session_token = r.optional_secret(&mut s, "session_token");
+            let KeyPairConfig { access_key, secret_key, session_token } = key_pair(r, &mut s);
             CredentialsConfig::Static { access_key, secret_key, session_token }
         }
         Some("chain") | None => {
@@ -178,6 +181,31 @@ fn credentials(r: &mut Reader<'_>, path: &str, node: Node) -> CredentialsConfig 
     chosen
 }
 
+fn key_pair(r: &mut Reader<'_>, s: &mut Section) -> KeyPairConfig {
+    KeyPairConfig {
+        access_key: r.required_secret(s, "access_key"),
+        secret_key: Secret::new(r.required_secret(s, "secret_key")),
+        session_token: r.optional_secret(s, "session_token"),
+    }
+}
+
+/// The accounts of an identity, by the names of `backends`. `validate` says which of them there are not.
+fn backend_credentials(r: &mut Reader<'_>, path: &str, node: Node, backends: &[BackendConfig]) -> BTreeMap<String, KeyPairConfig> {
+    let table = r.section(path, Some(node));
+    let mut pairs = BTreeMap::new();
+    for (name, node) in table.left {
+        let mut s = r.section(&account_path(path, &name, backends), Some(node));
+        pairs.insert(name, key_pair(r, &mut s));
+        r.finish(s);
+    }
+    pairs
+}
+
+/// The key of the account at the backend called `name`. What is the name of none may be anything, a secret too.
+pub(super) fn account_path(path: &str, name: &str, backends: &[BackendConfig]) -> String {
+    if backends.iter().any(|backend| backend.name == name) { format!("{path}.{name}") } else { join(path, name) }
+}
+
 fn route(r: &mut Reader<'_>, path: &str, node: Node) -> RouteConfig {
     let mut s = r.section(path, Some(node));
     let bucket = r.required(&mut s, "bucket");
@@ -187,15 +215,19 @@ fn route(r: &mut Reader<'_>, path: &str, node: Node) -> RouteConfig {
     RouteConfig { bucket, backend, rename }
 }
 
-fn identity(r: &mut Reader<'_>, path: &str, node: Node) -> IdentityConfig {
+fn identity(r: &mut Reader<'_>, path: &str, node: Node, backends: &[BackendConfig]) -> IdentityConfig {
     let mut s = r.section(path, Some(node));
     let name = r.required(&mut s, "name");
     let access_key = r.required_secret(&mut s, "access_key");
     let secret_key = Secret::new(r.required_secret(&mut s, "secret_key"));
     let session_token = r.optional_secret(&mut s, "session_token");
     let policy = policy(r, &mut s);
+    let backend_credentials = match s.take("backend_credentials") {
+        Some(node) => backend_credentials(r, &s.path_of("backend_credentials"), node, backends),
+        None => BTreeMap::new(),
+    };
     r.finish(s);
-    IdentityConfig { name, access_key, secret_key, session_token, policy }
+    IdentityConfig { name, access_key, secret_key, session_token, policy, backend_credentials }
 }
 
 fn policy(r: &mut Reader<'_>, s: &mut Section) -> PolicySource {

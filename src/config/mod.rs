@@ -11,6 +11,7 @@ mod files;
 mod load;
 mod parties;
 mod problem;
+mod quirks;
 mod reader;
 mod scalar;
 mod schema;
@@ -29,8 +30,11 @@ use serde::Serialize;
 
 pub use files::{DOCUMENT_BYTES_MAX, SECRET_BYTES_MAX, TABLES_BYTES_MAX};
 pub use load::load;
-pub use parties::{Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, PolicySource, RouteConfig};
+pub use parties::{
+    Addressing, BackendConfig, BackendKind, CredentialsConfig, IdentityConfig, KeyPairConfig, PolicySource, RouteConfig,
+};
 pub use problem::{Origin, Problem, nearest};
+pub use quirks::{Checksums, PayloadSigning, Quirks};
 pub use schema::schema;
 pub use tree::{Flag, Sources};
 pub use value::{ByteSize, DurationText, Secret, format_duration, format_size, parse_duration, parse_size};
@@ -74,6 +78,13 @@ pub struct ServerConfig {
     pub region: String,
     /// Host names under which `BUCKET.host` addresses a bucket (virtual-host style). Default none: only path style.
     pub domains: Vec<String>,
+    /// What every path begins with, before the bucket, such as `"/s3"`; clients sign it as a part of the path. Default none.
+    pub base_path: String,
+    /// Whether requests signed by Signature Version 2 are let in as well; a BatchGet never is. Default false.
+    pub sigv2: bool,
+    /// Whether requests without any signature are sent on, without one, so that the store's own rules for the public decide; no
+    /// policy is asked. A BatchGet is refused. Default false: all are refused.
+    pub anonymous: bool,
     /// Certificate and key for HTTPS. Default none: plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsConfig>,
@@ -126,6 +137,9 @@ impl Default for ServerConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 9000))],
             region: "us-east-1".into(),
             domains: Vec::new(),
+            base_path: String::new(),
+            sigv2: false,
+            anonymous: false,
             tls: None,
             header_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),

@@ -1,6 +1,7 @@
 //! Who the gateway deals with: backends, the routes to them, and the identities of clients. Data only, as in `mod`; what
 //! leaves when it is serialised is what a file would say, with secrets hidden.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use super::quirks::{Checksums, PayloadSigning, Quirks};
 use super::schema;
 use super::value::{self, ByteSize, DurationText, Secret, format_duration, format_size};
 
@@ -32,6 +34,13 @@ pub struct BackendConfig {
     /// PEM file with the authorities that its certificate is checked against. Default: those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
+    /// What becomes of the checksums that clients send with their data. Default `"forward"`.
+    pub checksums: Checksums,
+    /// Whether the signature of a request to it covers the bytes of its body. Default `"when-known"`.
+    pub payload_signing: PayloadSigning,
+    /// Whether a document, such as the list of DeleteObjects or a bucket's lifecycle, gets a `Content-MD5` where the client
+    /// sent none. Default false.
+    pub content_md5: bool,
     /// Longest time to connect, TLS included. Default `"2s"`.
     #[serde(serialize_with = "value::as_duration")]
     #[schemars(with = "DurationText")]
@@ -71,6 +80,9 @@ impl BackendConfig {
             addressing: Addressing::Path,
             credentials: CredentialsConfig::Chain,
             ca_file: None,
+            checksums: Checksums::default(),
+            payload_signing: PayloadSigning::default(),
+            content_md5: false,
             connect_timeout: Duration::from_secs(2),
             attempt_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5 * 60),
@@ -84,6 +96,11 @@ impl BackendConfig {
     /// An embedded store with every default.
     pub fn embedded(name: impl Into<String>) -> Self {
         Self { kind: BackendKind::Embedded, ..Self::new(name, "") }
+    }
+
+    /// What it wants otherwise than S3 itself.
+    pub fn quirks(&self) -> Quirks {
+        Quirks { checksums: self.checksums, payload_signing: self.payload_signing, content_md5: self.content_md5 }
     }
 
     pub(super) fn unnamed() -> Self {
@@ -106,6 +123,9 @@ impl Serialize for BackendConfig {
             if let Some(file) = &self.ca_file {
                 map.serialize_entry("ca_file", file)?;
             }
+            map.serialize_entry("checksums", &self.checksums)?;
+            map.serialize_entry("payload_signing", &self.payload_signing)?;
+            map.serialize_entry("content_md5", &self.content_md5)?;
             map.serialize_entry("connect_timeout", &format_duration(self.connect_timeout))?;
         }
         map.serialize_entry("attempt_timeout", &format_duration(self.attempt_timeout))?;
@@ -188,6 +208,22 @@ pub struct IdentityConfig {
     #[serde(flatten)]
     #[schemars(skip)]
     pub policy: PolicySource,
+    /// By a backend's name, the account there that signs what this identity asks of it. Default: that of the backend itself.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::backend_credentials")]
+    pub backend_credentials: BTreeMap<String, KeyPairConfig>,
+}
+
+/// An account at a backend, as an identity's `backend_credentials` name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyPairConfig {
+    /// The access key's id; no secret.
+    pub access_key: String,
+    /// The secret key.
+    pub secret_key: Secret,
+    /// The session token, where the pair is a temporary one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<Secret>,
 }
 
 /// What an identity may do.

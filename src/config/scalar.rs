@@ -10,7 +10,7 @@ use toml::Value;
 use super::reader::{Read, Reader, describe};
 use super::tree::{Kind, Node};
 use super::value::{parse_duration, parse_size};
-use super::{Addressing, BackendKind, LogFormat};
+use super::{Addressing, BackendKind, Checksums, LogFormat, PayloadSigning};
 
 /// A type that is written as one scalar.
 trait Scalar: Sized {
@@ -159,3 +159,6 @@ macro_rules! words {
 words!(Addressing, "\"path\" or \"virtual\"", "path" => Self::Path, "virtual" => Self::Virtual);
 words!(LogFormat, "\"text\" or \"json\"", "text" => Self::Text, "json" => Self::Json);
 words!(BackendKind, "\"s3\" or \"embedded\"", "s3" => Self::S3, "embedded" => Self::Embedded);
+words!(Checksums, "\"forward\" or \"verify\"", "forward" => Self::Forward, "verify" => Self::Verify);
+words!(PayloadSigning, "\"when-known\", \"never\" or \"always\"",
+    "when-known" => Self::WhenKnown, "never" => Self::Never, "always" => Self::Always);

@@ -6,6 +6,7 @@ use schemars::{Schema, SchemaGenerator, json_schema, schema_for};
 use serde_json::{Map, Value, json};
 
 use super::Settings;
+use super::load::OF_S3;
 
 /// The JSON schema (draft 2020-12) of a settings file.
 pub fn schema() -> Value {
@@ -25,7 +26,7 @@ pub fn schema() -> Value {
     if let Some(backend) = schema.pointer_mut("/$defs/BackendConfig") {
         backend["required"] = json!(["name"]);
         let no = |key: &str| json!({ "not": { "required": [key] } });
-        let elsewhere: Vec<Value> = ["endpoint", "addressing", "credentials", "ca_file", "connect_timeout"].map(no).into();
+        let elsewhere: Vec<Value> = OF_S3.iter().map(|key| no(key)).collect();
         backend["if"] = json!({ "properties": { "kind": { "const": "embedded" } }, "required": ["kind"] });
         backend["then"] = json!({ "allOf": elsewhere });
         backend["else"] = json!({ "required": ["endpoint"], "allOf": [no("memory_bytes_max")] });
@@ -39,11 +40,30 @@ pub fn schema() -> Value {
 
 /// The schema of a backend's credentials, which are a table with a tag.
 pub(super) fn credentials(_: &mut SchemaGenerator) -> Schema {
-    let mut properties = Map::new();
+    let mut properties = key_pair();
     properties.insert(
         "source".into(),
         json!({ "description": "\"chain\": as every AWS tool finds them; \"static\": the pair given here.", "enum": ["chain", "static"] }),
     );
+    let fixed = json!({ "properties": { "source": { "const": "static" } }, "required": ["source"] });
+    let pair = json!({ "allOf": [one_of("access_key"), one_of("secret_key")] });
+    json_schema!({ "type": "object", "properties": properties, "additionalProperties": false, "if": fixed, "then": pair })
+}
+
+/// The schema of an identity's accounts at backends: the table of a pair by the backend's name.
+pub(super) fn backend_credentials(_: &mut SchemaGenerator) -> Schema {
+    let pair = json!({
+        "type": "object",
+        "properties": key_pair(),
+        "additionalProperties": false,
+        "allOf": [one_of("access_key"), one_of("secret_key")],
+    });
+    json_schema!({ "type": "object", "additionalProperties": pair })
+}
+
+/// The keys of a key pair.
+fn key_pair() -> Map<String, Value> {
+    let mut properties = Map::new();
     for (key, description) in [
         ("access_key", "The access key's id."),
         ("secret_key", "The secret key."),
@@ -52,9 +72,7 @@ pub(super) fn credentials(_: &mut SchemaGenerator) -> Schema {
         properties.insert(key.into(), text(description));
         alternatives(&mut properties, key);
     }
-    let fixed = json!({ "properties": { "source": { "const": "static" } }, "required": ["source"] });
-    let pair = json!({ "allOf": [one_of("access_key"), one_of("secret_key")] });
-    json_schema!({ "type": "object", "properties": properties, "additionalProperties": false, "if": fixed, "then": pair })
+    properties
 }
 
 fn text(description: &str) -> Value {

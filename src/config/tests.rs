@@ -1,7 +1,7 @@
 //! What settings promise: merging, naming every mistake once with its place, hiding secrets, and that the files in
 //! `config/` and the schema say the same as the code.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -181,6 +181,61 @@ fn rules_over_several_keys_are_kept() {
 }
 
 #[test]
+fn a_base_path_is_plain_segments() {
+    for path in ["", "/s3", "/a/b.c/~_-9"] {
+        assert_eq!(load_text(&format!("[server]\nbase_path = {path:?}\n")).unwrap().server.base_path, path);
+    }
+    for path in ["/", "s3", "/s3/", "//s3", "/a//b", "/.", "/a/..", "/a b", "/a%20b", "/é", "/a?b"] {
+        assert_eq!(places(load_text(&format!("[server]\nbase_path = {path:?}\n"))), ["2 server.base_path"], "{path}");
+    }
+}
+
+#[test]
+fn nobody_is_called_as_those_who_do_not_sign() {
+    let text = |anonymous: bool| {
+        format!("[server]\nanonymous = {anonymous}\n[[identities]]\nname = \"anonymous\"\naccess_key = \"K\"\nsecret_key = \"s\"\n")
+    };
+    assert!(load_text(&text(false)).is_ok());
+    assert_eq!(places(load_text(&text(true))), ["4 identities[0].name"]);
+}
+
+#[test]
+fn an_identity_has_accounts_at_backends_that_there_are() {
+    let backends = "[[backends]]\nname = \"store-1.eu\"\nendpoint = \"http://a\"\n[[backends]]\nname = \"memory\"\nkind = \"embedded\"\n\
+                    [[routes]]\nbucket = \"*\"\nbackend = \"memory\"\n[[identities]]\nname = \"a\"\naccess_key = \"K\"\nsecret_key = \"s\"\n";
+    let good = "[identities.backend_credentials.\"store-1.eu\"]\naccess_key = \"AK\"\nsecret_key_file = \"secret\"\nsession_token = \"ST\"\n";
+    let settings = load_text(&format!("{backends}{good}")).unwrap();
+    let pair = &settings.identities[0].backend_credentials["store-1.eu"];
+    assert_eq!((pair.access_key.as_str(), pair.secret_key.expose()), ("AK", "from-file"));
+    let shown = toml::to_string(&settings).unwrap();
+    assert!(shown.contains("[identities.backend_credentials.\"store-1.eu\"]\naccess_key = \"AK\"\n"), "{shown}");
+    assert!(!shown.contains("from-file") && !shown.contains("ST"), "{shown}");
+    for (table, expected) in [
+        ("\"store-1.eu\" = { access_key = \"AK\" }", vec!["14 identities[0].backend_credentials.store-1.eu.secret_key"]),
+        (
+            "\"store-1.eu\" = { access_key = \"A/K\", secret_key = \"s\" }",
+            vec!["14 identities[0].backend_credentials.store-1.eu.access_key"],
+        ),
+        (
+            "\"store-1.eu\" = { access_key = \"A\", secret_key = \"s\", source = \"chain\" }",
+            vec!["14 identities[0].backend_credentials.store-1.eu.source"],
+        ),
+        ("memory = { access_key = \"A\", secret_key = \"s\" }", vec!["14 identities[0].backend_credentials.memory"]),
+        ("stor = { access_key = \"A\", secret_key = \"s\" }", vec!["14 identities[0].backend_credentials.stor"]),
+        (
+            "memory = 3",
+            vec![
+                "14 identities[0].backend_credentials.memory",
+                "14 identities[0].backend_credentials.memory.access_key",
+                "14 identities[0].backend_credentials.memory.secret_key",
+            ],
+        ),
+    ] {
+        assert_eq!(places(load_text(&format!("{backends}backend_credentials = {{ {table} }}\n"))), expected, "{table}");
+    }
+}
+
+#[test]
 fn a_batch_of_the_most_entries_must_fit_those_in_flight() {
     let result = load_text("[batch]\nentries_in_flight_max = 9999\n");
     assert_eq!(places(result.clone()), ["2 batch.entries_in_flight_max"]);
@@ -249,7 +304,7 @@ fn each_kind_of_backend_has_keys_of_its_own() {
     assert!(!shown.contains("endpoint") && !shown.contains("credentials"), "{shown}");
     assert_eq!(load_text(&shown).unwrap(), small);
     let foreign = "endpoint = \"http://a\"\naddressing = \"path\"\ncredentials = { source = \"chain\" }\nca_file = \"ca.pem\"\n\
-                   connect_timeout = \"1s\"\nmemory_bytes_max = 0\n";
+                   checksums = \"verify\"\npayload_signing = \"always\"\ncontent_md5 = true\nconnect_timeout = \"1s\"\nmemory_bytes_max = 0\n";
     let result = load_text(&format!("{embedded}{foreign}"));
     assert_eq!(
         places(result.clone()),
@@ -258,8 +313,11 @@ fn each_kind_of_backend_has_keys_of_its_own() {
             "5 backends[0].addressing",
             "6 backends[0].credentials",
             "7 backends[0].ca_file",
-            "8 backends[0].connect_timeout",
-            "9 backends[0].memory_bytes_max"
+            "8 backends[0].checksums",
+            "9 backends[0].payload_signing",
+            "10 backends[0].content_md5",
+            "11 backends[0].connect_timeout",
+            "12 backends[0].memory_bytes_max"
         ]
     );
     assert!(messages(result).contains("has no place in a backend of kind \"embedded\""));
@@ -512,6 +570,7 @@ fn the_reference_is_the_defaults() {
         secret_key: Secret::new("GS"),
         session_token: None,
         policy: PolicySource::ReadOnly,
+        backend_credentials: BTreeMap::new(),
     };
     let elsewhere = load_text("identities_file = \"identities.toml\"").unwrap().identities.remove(0);
     assert_eq!(
@@ -546,6 +605,10 @@ fn tables() -> Vec<(String, Vec<String>)> {
     tables.push((
         "[[backends]]\n[backends.credentials]\nsource = \"static\"".into(),
         keys(&schema["$defs"]["BackendConfig"]["properties"]["credentials"]),
+    ));
+    tables.push((
+        "[[identities]]\n[identities.backend_credentials.store]".into(),
+        keys(&schema["$defs"]["IdentityConfig"]["properties"]["backend_credentials"]["additionalProperties"]),
     ));
     tables
 }

@@ -213,9 +213,12 @@ pub(super) fn join(path: &str, key: &str) -> String {
 /// Longest key that is shown; the longest that means something has 21 letters.
 const WORD_MAX: usize = 24;
 
+/// Keys that have digits and are no secrets.
+const WITH_DIGITS: &[&str] = &["content_md5", "sigv2"];
+
 /// Whether a key is one that people write, misspelt or not. Secrets are longer, or have digits.
 fn is_word(key: &str) -> bool {
-    key.len() <= WORD_MAX && key.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'))
+    WITH_DIGITS.contains(&key) || key.len() <= WORD_MAX && key.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'))
 }
 
 fn from_toml(value: &DeValue<'_>, origin_of: &dyn Fn(usize) -> Origin, origin: Origin) -> Node {

@@ -7,12 +7,16 @@ use std::time::Duration;
 use http::Uri;
 use tracing_subscriber::EnvFilter;
 
+use super::load::account_path;
 use super::problem::{Origin, Problem, nearest};
 use super::value::format_size;
 use super::{BackendConfig, BackendKind, CredentialsConfig, ENTRY_PARSED_BYTES_MAX, RouteConfig, Settings};
 
 /// Largest count: permits and tables are sized by these.
 const COUNT_MAX: usize = 1_000_000;
+
+/// What logs call who does not sign.
+const NOBODY: &str = "anonymous";
 
 /// Largest number of bytes held in memory.
 const BYTES_MAX: u64 = 1 << 40;
@@ -129,6 +133,18 @@ pub(super) fn validate(settings: &Settings, facts: &Facts<'_>) -> Vec<Problem> {
             || "write a name that logs can show".into(),
         );
         access_key(&mut rules, &at, &identity.access_key);
+        for (name, pair) in &identity.backend_credentials {
+            let at = account_path(&format!("{at}.backend_credentials"), name, &settings.backends);
+            let backend = settings.backends.iter().find(|backend| backend.name == *name);
+            rules.check(backend.is_some(), &[&at], || match nearest(name, settings.backends.iter().map(|b| b.name.as_str())) {
+                Some(near) => format!("no backend has this name; the nearest is {near:?}"),
+                None => "no backend has this name; there is no [[backends]] at all".into(),
+            });
+            rules.check(backend.is_none_or(|backend| backend.kind == BackendKind::S3), &[&at], || {
+                "an embedded backend knows no accounts; remove it".into()
+            });
+            access_key(&mut rules, &at, &pair.access_key);
+        }
     }
     rules.unique("the name", true, keyed("identities", "name", settings.identities.iter().map(|i| i.name.clone())));
     rules.unique(
@@ -161,6 +177,17 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
         true,
         s.domains.iter().enumerate().map(|(i, d)| (format!("server.domains[{i}]"), d.to_ascii_lowercase())),
     );
+    let segment = |s: &str| {
+        !matches!(s, "" | "." | "..") && s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
+    };
+    let plain = s.base_path.is_empty() || s.base_path.strip_prefix('/').is_some_and(|path| path.split('/').all(segment));
+    rules.check(plain, &["server.base_path"], || {
+        format!("{:?} is no base path; write one such as \"/s3\", of letters, digits, \"-\", \".\", \"_\" and \"~\"", s.base_path)
+    });
+    let known = settings.identities.iter().position(|identity| s.anonymous && identity.name == NOBODY);
+    rules.check(known.is_none(), &[&format!("identities[{}].name", known.unwrap_or_default())], || {
+        format!("{NOBODY:?} is the name of those who do not sign (server.anonymous); write another")
+    });
     rules.wait("server.header_timeout", s.header_timeout);
     rules.wait("server.idle_timeout", s.idle_timeout);
     rules.wait("server.body_idle_timeout", s.body_idle_timeout);

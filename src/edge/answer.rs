@@ -21,6 +21,7 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
         message: &error.message,
         resource: Some(path),
         request_id: &request_id,
+        details: &error.details,
         ..ErrorDocument::default()
     };
     let mut response = Response::new(full_body(render(&document)));

@@ -18,6 +18,7 @@ pub enum Kind {
     BadDigest,
     BadGateway,
     EntityTooLarge,
+    EntityTooSmall,
     ExpiredToken,
     GatewayTimeout,
     HttpVersionNotSupported,
@@ -26,11 +27,14 @@ pub enum Kind {
     InvalidAccessKeyId,
     InvalidArgument,
     InvalidBucketName,
+    InvalidPolicyDocument,
     InvalidRequest,
     InvalidToken,
     InvalidUri,
+    MalformedPostRequest,
     MalformedTrailerError,
     MalformedXml,
+    MaxPostPreDataLengthExceeded,
     MethodNotAllowed,
     MissingContentLength,
     NoSuchBucket,
@@ -55,6 +59,7 @@ impl Kind {
             Self::BadDigest => (400, "BadDigest"),
             Self::BadGateway => (502, "BadGateway"),
             Self::EntityTooLarge => (400, "EntityTooLarge"),
+            Self::EntityTooSmall => (400, "EntityTooSmall"),
             Self::ExpiredToken => (400, "ExpiredToken"),
             Self::GatewayTimeout => (504, "GatewayTimeout"),
             Self::HttpVersionNotSupported => (505, "HttpVersionNotSupported"),
@@ -63,11 +68,14 @@ impl Kind {
             Self::InvalidAccessKeyId => (403, "InvalidAccessKeyId"),
             Self::InvalidArgument => (400, "InvalidArgument"),
             Self::InvalidBucketName => (400, "InvalidBucketName"),
+            Self::InvalidPolicyDocument => (400, "InvalidPolicyDocument"),
             Self::InvalidRequest => (400, "InvalidRequest"),
             Self::InvalidToken => (400, "InvalidToken"),
             Self::InvalidUri => (400, "InvalidURI"),
+            Self::MalformedPostRequest => (400, "MalformedPOSTRequest"),
             Self::MalformedTrailerError => (400, "MalformedTrailerError"),
             Self::MalformedXml => (400, "MalformedXML"),
+            Self::MaxPostPreDataLengthExceeded => (400, "MaxPostPreDataLengthExceededError"),
             Self::MethodNotAllowed => (405, "MethodNotAllowed"),
             Self::MissingContentLength => (411, "MissingContentLength"),
             Self::NoSuchBucket => (404, "NoSuchBucket"),
@@ -150,6 +158,8 @@ pub struct Error {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The budget that was used up, if that was it.
     pub budget: Option<Budget>,
+    /// Further members of the answer's document, as S3 has them beside some codes: a name and a text, by the same rule as `message`.
+    pub details: Vec<(&'static str, String)>,
 }
 
 /// The house's result.
@@ -158,12 +168,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A failure of `kind` with a sentence for the client.
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None, budget: None }
+        Self { kind, message: message.into(), source: None, budget: None, details: Vec::new() }
     }
 
     /// A refusal because `budget` is used up; the client may try again shortly.
     pub fn refused(budget: Budget, message: impl Into<Cow<'static, str>>) -> Self {
         Self { budget: Some(budget), ..Self::new(Kind::SlowDown, message) }
+    }
+
+    /// Adds a member to the answer's document.
+    pub fn with_detail(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        self.details.push((name, text.into()));
+        self
+    }
+
+    /// `InvalidArgument` with the name and the value of what is wrong, as S3 has it.
+    pub fn argument(message: impl Into<Cow<'static, str>>, name: &str, value: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidArgument, message).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
     }
 
     /// Adds what only the log may see.

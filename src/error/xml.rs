@@ -18,20 +18,21 @@ pub struct ErrorDocument<'a> {
     pub resource: Option<&'a str>,
     /// The id that the answer's headers carry too.
     pub request_id: &'a str,
+    /// Further members, which stand behind the message.
+    pub details: &'a [(&'static str, String)],
 }
 
 /// The whole document, with its XML declaration.
 pub fn render(error: &ErrorDocument<'_>) -> String {
     let mut out = String::with_capacity(256);
     out.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
-    let members = [
-        ("Code", Some(error.code)),
-        ("Message", Some(error.message)),
-        ("BucketName", error.bucket),
-        ("Key", error.key),
-        ("Resource", error.resource),
-        ("RequestId", Some(error.request_id)),
-    ];
+    element(&mut out, "Code", error.code);
+    element(&mut out, "Message", error.message);
+    for (name, text) in error.details {
+        element(&mut out, name, text);
+    }
+    let members =
+        [("BucketName", error.bucket), ("Key", error.key), ("Resource", error.resource), ("RequestId", Some(error.request_id))];
     for (name, value) in members {
         if let Some(value) = value {
             element(&mut out, name, value);
@@ -74,12 +75,13 @@ mod tests {
             message: "a < b & c",
             key: Some("\u{1}\r\n>"),
             request_id: "r",
+            details: &[("Region", "&".to_owned())],
             ..Default::default()
         });
         assert_eq!(
             text,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchKey</Code><Message>a &lt; b &amp; c</Message>\
-             <Key>&#x1;&#xD;\n&gt;</Key><RequestId>r</RequestId></Error>"
+             <Region>&amp;</Region><Key>&#x1;&#xD;\n&gt;</Key><RequestId>r</RequestId></Error>"
         );
     }
 }

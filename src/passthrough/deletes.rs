@@ -7,14 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use md5::{Digest, Md5};
-use sha2::Sha256;
 
+use crate::auth::action::Permission;
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
-use crate::types::hex32;
 
 /// What one DeleteObjects holds of the byte budget.
 pub struct Reserved<'a> {
@@ -48,6 +47,10 @@ impl Judged {
     /// Reads the document and asks the identity's policy for each of its keys.
     pub fn new(document: Bytes, identity: &Identity, bucket: &str, headers: &HeaderMap) -> Result<Self> {
         let list = DeleteList::parse(document)?;
+        if list.entries.is_empty() {
+            let action = "s3:DeleteObject";
+            identity.authorise(&[Permission { action, bucket: Some(bucket.to_owned()), key: Some(Vec::new()) }])?;
+        }
         let allowed = (0..list.entries.len()).map(|i| identity.authorise(&list.permissions(i, bucket, headers)).is_ok()).collect();
         Ok(Self { list, allowed })
     }
@@ -57,9 +60,9 @@ impl Judged {
         self.allowed.iter().all(|allowed| *allowed)
     }
 
-    /// Whether everything was denied. A list of nothing is the store's to judge: stores differ in what they make of it.
+    /// Whether everything was denied, if anything was asked for.
     pub fn none_allowed(&self) -> bool {
-        !self.allowed.is_empty() && !self.allowed.iter().any(|allowed| *allowed)
+        !self.allowed.is_empty() && !self.allowed.contains(&true)
     }
 
     /// The document without the denied keys. Its checksums replace those of the original in `headers`.
@@ -114,28 +117,28 @@ impl Judged {
     }
 }
 
-/// SHA-256 of a document, in hex, for its signature.
-pub fn sha256_hex(document: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::Policy;
 
-    fn judged() -> Judged {
+    fn limited() -> Identity {
         let policy = r#"{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": "arn:aws:s3:::b/ok-*"}}"#;
-        let identity = Identity::new("i", "AK", "SK", None, Policy::parse(policy).expect("valid"));
-        let document = "<Delete><Object><Key>ok-1</Key></Object><Object><Key>no&amp;1</Key></Object></Delete>";
-        Judged::new(Bytes::from(document), &identity, "b", &HeaderMap::new()).expect("valid")
+        Identity::new("i", "AK", "SK", None, Policy::parse(policy).expect("valid"))
     }
 
     #[test]
-    fn a_list_of_nothing_goes_to_the_store() {
-        let identity = Identity::new("i", "AK", "SK", None, Policy::default());
-        let judged = Judged::new(Bytes::from("<Delete></Delete>"), &identity, "b", &HeaderMap::new()).expect("valid");
-        assert!(judged.all_allowed() && !judged.none_allowed());
+    fn a_list_of_nothing_is_for_the_store_to_judge_if_the_bucket_is_allowed() {
+        let judge = |identity: &Identity| Judged::new(Bytes::from("<Delete/>"), identity, "b", &HeaderMap::new());
+        assert_eq!(judge(&limited()).map(|_| ()).expect_err("not every key is allowed").kind, Kind::AccessDenied);
+        let full = judge(&Identity::new("i", "AK", "SK", None, Policy::full_access())).expect("allowed");
+        assert!(full.all_allowed() && !full.none_allowed());
+    }
+
+    fn judged() -> Judged {
+        let identity = limited();
+        let document = "<Delete><Object><Key>ok-1</Key></Object><Object><Key>no&amp;1</Key></Object></Delete>";
+        Judged::new(Bytes::from(document), &identity, "b", &HeaderMap::new()).expect("valid")
     }
 
     const DENIED: &str = "<Error><Key>no&amp;1</Key><Code>AccessDenied</Code>\

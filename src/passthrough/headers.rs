@@ -68,6 +68,15 @@ pub fn strip_framing(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes all that is said of checksums, for a store that must not see it. What they were has been verified, where it was of the
+/// data.
+pub fn strip_checksums(headers: &mut HeaderMap) {
+    remove_prefixed(headers, "x-amz-checksum-");
+    for name in ["x-amz-sdk-checksum-algorithm", "x-amz-trailer"] {
+        remove(headers, name);
+    }
+}
+
 fn remove(headers: &mut HeaderMap, name: &str) {
     while headers.remove(name).is_some() {}
 }
@@ -120,6 +129,22 @@ mod tests {
             map(&[("connection", "close, if-none-match, x-amz-copy-source"), ("if-none-match", "*"), ("x-amz-copy-source", "b/k")]);
         strip_request(&mut headers);
         assert_eq!(names(&headers), ["if-none-match", "x-amz-copy-source"]);
+    }
+
+    #[test]
+    fn of_checksums_nothing_is_left() {
+        let mut headers = map(&[
+            ("x-amz-checksum-crc32", "AAAAAA=="),
+            ("x-amz-checksum-algorithm", "CRC32"),
+            ("x-amz-checksum-mode", "ENABLED"),
+            ("x-amz-checksum-type", "FULL_OBJECT"),
+            ("x-amz-sdk-checksum-algorithm", "CRC32"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+            ("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg=="),
+            ("x-amz-meta-checksum", "kept"),
+        ]);
+        strip_checksums(&mut headers);
+        assert_eq!(names(&headers), ["content-md5", "x-amz-meta-checksum"]);
     }
 
     #[test]

@@ -7,9 +7,11 @@
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod deletes;
+mod form;
 mod headers;
 mod outcome;
 mod permitted;
+mod preflight;
 mod rewrite;
 mod send;
 mod sent;
@@ -28,16 +30,24 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
-use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
+use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permissions};
 use crate::backend::breaker::Pass;
-use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
+use crate::backend::form::PostForm;
+use crate::backend::warnings::Warning;
+use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
 use crate::budget::Pool;
-use crate::config::TailConfig;
+use crate::config::{Checksums, PayloadSigning, Quirks, TailConfig};
 use crate::error::{Error, Kind, Result};
 use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+use upload::Carried;
+
+pub use form::HeldForm;
+
+/// What a request says of its body.
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -68,6 +78,8 @@ pub struct Ask<'a> {
 struct Route {
     backend: Arc<Backend>,
     path: PathAndQuery,
+    /// The form that says who asks, where the head does not.
+    form: Option<PostForm>,
 }
 
 impl Passthrough {
@@ -84,8 +96,11 @@ impl Passthrough {
 
     /// Authorises the request and forwards it.
     pub async fn answer(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
-        let query = ask.head.uri.query().unwrap_or_default();
-        let needed = permissions(&ask.head.method, ask.target, query, &ask.head.headers)?;
+        if ask.authenticated.scheme == Scheme::Nobody {
+            return self.answer_nobody(ask, body).await;
+        }
+        let query = ask.authenticated.query_to_judge(ask.head.uri.query().unwrap_or_default());
+        let needed = permissions(&ask.head.method, ask.target, &query, &ask.head.headers)?;
         if needed.iter().any(|permission| permission.action == DELETE_OBJECTS) {
             let (_, others): (Vec<_>, Vec<_>) = needed.into_iter().partition(|permission| permission.action == DELETE_OBJECTS);
             ask.authenticated.identity.authorise(&others)?;
@@ -94,7 +109,28 @@ impl Passthrough {
         ask.authenticated.identity.authorise(&needed)?;
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = upload::prepare(ask.authenticated.payload.clone(), &mut headers, body).await?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
+        let mut held = Reserved::nothing(&self.memory);
+        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
+        let response = self.send(&ask, &route, headers, body, &verdict).await?;
+        self.finish(&ask, route, response).await
+    }
+
+    /// Forwards a request without a signature as it is, with none: what the store lets anybody do is for the store to say.
+    async fn answer_nobody(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        let route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &route)?;
+        // Without a signature of the head there is none to go on from.
+        let quirks = Quirks { payload_signing: PayloadSigning::WhenKnown, ..route.backend.quirks };
+        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), ask.head.uri.query().unwrap_or_default());
+        let mut held = Reserved::nothing(&self.memory);
+        let payload = ask.authenticated.payload.clone();
+        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
+        match ask.head.headers.get(CONTENT_SHA256) {
+            Some(said) => drop(headers.insert(CONTENT_SHA256, said.clone())),
+            None => drop(headers.remove(CONTENT_SHA256)),
+        }
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }
@@ -102,15 +138,12 @@ impl Passthrough {
     /// The backend of the request's bucket, and the raw path there.
     fn route(&self, ask: &Ask<'_>) -> Result<Route> {
         let none = || Error::new(Kind::NoSuchBucket, "no backend is configured for this bucket");
-        let query = ask.head.uri.query().map(|query| match ask.authenticated.presigned {
-            true => strip_auth_query(query),
-            false => query.to_owned(),
-        });
+        let query = ask.head.uri.query().map(|query| ask.authenticated.query_to_forward(query));
         let (backend, path) = match &ask.target.bucket {
             None => (self.routes.first().ok_or_else(none)?, "/".to_owned()),
             Some(bucket) => {
                 let (backend, name) = self.routes.find(bucket).ok_or_else(none)?;
-                (backend, path_at_backend(ask.head.uri.path(), bucket, name, ask.target))
+                (backend, path_at_backend(bucket, name, ask.target))
             }
         };
         let path = match query.filter(|query| !query.is_empty()) {
@@ -119,12 +152,13 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path })
+        Ok(Route { backend: Arc::clone(backend), path, form: None })
     }
 
     fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {
         let mut headers = ask.head.headers.clone();
         headers::strip_request(&mut headers);
+        ask.authenticated.lift_headers(ask.head.uri.query().unwrap_or_default(), &mut headers)?;
         if let Some(value) = headers.get("x-amz-copy-source") {
             let source = CopySource::parse(value.as_bytes())?;
             let elsewhere = || Error::new(Kind::NotImplemented, "a copy from one backend to another is not supported");
@@ -169,7 +203,12 @@ impl Passthrough {
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        let (body, verdict) = VerifiedBody::new(ask.authenticated.payload.clone(), &headers, body)?;
+        let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
+        let forward = quirks.checksums == Checksums::Forward;
+        let (body, verdict) = match forward {
+            true => VerifiedBody::new(payload, &headers, body)?,
+            false => VerifiedBody::checking(payload, &headers, body)?,
+        };
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
         // The text, what is read from it, and what is left of it.
@@ -180,18 +219,18 @@ impl Passthrough {
             return Ok(xml_response(judged.all_denied()));
         }
         headers::strip_framing(&mut headers);
+        if !forward {
+            headers::strip_checksums(&mut headers);
+        }
         let document = if judged.all_allowed() {
-            if let Some((name, value)) = verdict.trailer() {
-                headers.insert(name, value);
-            }
+            headers.extend(verdict.trailer().filter(|_| forward));
             document
         } else {
             // The answer is read whole, and written anew. Asked for before anything is deleted.
             reserved.pay(3 * document.len() as u64 + 2 * DELETE_BODY_BYTES_MAX as u64).await?;
             judged.remaining(&mut headers)
         };
-        headers.insert("x-amz-content-sha256", deletes::sha256_hex(&document));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+        upload::finish_document(&document, quirks, &mut headers);
         let body = full_body(document);
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         let response = self.finish(&ask, route, response).await?;
@@ -208,7 +247,13 @@ impl Passthrough {
 /// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
 /// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time; what is
 /// not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
-async fn read_refusal(response: Response<Body>, method: &Method, backend: &Backend, pass: Option<Pass>) -> Result<Response<Body>> {
+async fn read_refusal(
+    response: Response<Body>,
+    method: &Method,
+    backend: &Backend,
+    sender: &Sender,
+    pass: Option<Pass>,
+) -> Result<Response<Body>> {
     let until = Instant::now() + backend.attempt_timeout;
     let (head, mut body) = response.into_parts();
     let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
@@ -232,12 +277,39 @@ async fn read_refusal(response: Response<Body>, method: &Method, backend: &Backe
     }
     let code = s3::error_code(&seen);
     backend.judge(pass, &Heard { code: code.as_deref(), ..heard });
-    if let Some(code) = code.as_deref().filter(|code| s3::is_about_our_signature(code)) {
-        tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
-        return Err(Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"));
+    if let Some(error) = code.as_deref().and_then(|code| refused_signature(code, backend, sender)) {
+        return Err(error);
     }
     let first = (!seen.is_empty()).then(|| seen.freeze());
     Ok(Response::from_parts(head, upload::resumed(first, body)))
+}
+
+/// What the client is told of a refusal that is about a signature. Never in the store's own words: they quote what was signed,
+/// and with it the store's address.
+fn refused_signature(code: &str, backend: &Backend, sender: &Sender) -> Option<Error> {
+    if !s3::is_about_our_signature(code) {
+        return None;
+    }
+    if sender.is_at_no_fault(code) {
+        tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
+        return Some(match sender {
+            Sender::Nobody => Error::new(Kind::AccessDenied, "the store refuses a request without a signature"),
+            _ => Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"),
+        });
+    }
+    let kind = match code {
+        "ExpiredToken" => Kind::ExpiredToken,
+        "InvalidToken" => Kind::InvalidToken,
+        "InvalidAccessKeyId" => Kind::InvalidAccessKeyId,
+        _ => Kind::SignatureDoesNotMatch,
+    };
+    if backend.warnings.due(Warning::Credentials) {
+        tracing::warn!(backend = backend.name, code, "the store refuses an identity's own credentials (backend_credentials)");
+    }
+    Some(Error::new(
+        kind,
+        "the store refuses the account that this identity has there, not the key that the request is signed with",
+    ))
 }
 
 fn broken_error(source: BoxError) -> Error {
@@ -245,11 +317,10 @@ fn broken_error(source: BoxError) -> Error {
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.
-fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> String {
-    let path_style = path
-        .strip_prefix('/')
-        .and_then(|rest| rest.strip_prefix(bucket))
-        .is_some_and(|rest| rest.strip_prefix('/').unwrap_or(rest) == target.raw_key);
+fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
+    let path = &target.path;
+    // A name that the client encoded is written anew, too.
+    let path_style = !target.bucket_in_host && path[1..].starts_with(bucket);
     match (path_style, name == bucket) {
         (true, true) => path.to_owned(),
         (true, false) => format!("/{name}{}", &path[1 + bucket.len()..]),

@@ -17,7 +17,7 @@ use super::sent::Sent;
 use super::{Ask, Passthrough, Route, read_refusal, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
-use crate::backend::limited::{Lane, Overloaded, Permit};
+use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
 use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
@@ -68,7 +68,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, pass).await;
+            return read_refusal(response, method, backend, &ask.authenticated.sender(&backend.name), pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
@@ -100,6 +100,7 @@ impl Passthrough {
         let pass = Self::admit(backend, route)?;
         let mut permit = Some(self.permit(backend).await?);
         let mut pass = Some(pass.renewed().map_err(not_asked)?);
+        let mut serving = permit.as_ref().map(Permit::serving);
         let until = Instant::now() + backend.response_timeout;
         let mut failures = 0;
         loop {
@@ -110,6 +111,7 @@ impl Passthrough {
             let mut attempt = backend.store.forward(request);
             let patient_until = until.min(Instant::now() + backend.attempt_timeout);
             let mut answer = timeout_at(patient_until, &mut attempt).await;
+            serving.take().map(Serving::answered).unwrap_or_default();
             if answer.is_err() {
                 // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
                 permit = None;
@@ -167,26 +169,35 @@ impl Passthrough {
             (None, sent, body)
         };
         let pass = pass.renewed().map_err(not_asked)?;
+        let mut serving = permit.as_ref().map(Permit::serving);
         let patient_until = Instant::now() + backend.attempt_timeout;
         let mut attempt = backend.store.forward(request(ask, route, headers, body));
-        loop {
+        let answer = loop {
             let last = sent.last();
             tokio::select! {
-                answer = &mut attempt => return Ok(match answer {
-                    Ok(response) => (Ok((response, Some(pass))), permit),
-                    Err(error) => {
-                        pass.unanswered(error.kind, false);
-                        (Err(error), permit)
-                    }
-                }),
+                answer = &mut attempt => break Some(answer),
                 // A copy may well take so long, so the breaker need not know; but others must not wait for it.
-                () = sleep_until(patient_until), if permit.is_some() => permit = None,
+                () = sleep_until(patient_until), if permit.is_some() => {
+                    permit = None;
+                    serving.take().map(Serving::answered).unwrap_or_default();
+                }
                 () = sleep_until(last + backend.response_timeout) => {
                     if sent.last() == last {
-                        pass.failed(Cause::TimedOut, false);
-                        return Err(late(ask, backend));
+                        break None;
                     }
                 }
+            }
+        };
+        serving.take().map(Serving::answered).unwrap_or_default();
+        match answer {
+            Some(Ok(response)) => Ok((Ok((response, Some(pass))), permit)),
+            Some(Err(error)) => {
+                pass.unanswered(error.kind, false);
+                Ok((Err(error), permit))
+            }
+            None => {
+                pass.failed(Cause::TimedOut, false);
+                Err(late(ask, backend))
             }
         }
     }
@@ -209,6 +220,10 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
     *request.method_mut() = ask.head.method.clone();
     *request.uri_mut() = Uri::from(route.path.clone());
     *request.headers_mut() = headers;
+    request.extensions_mut().insert(ask.authenticated.sender(&route.backend.name));
+    if let Some(form) = &route.form {
+        request.extensions_mut().insert(form.clone());
+    }
     request
 }
 

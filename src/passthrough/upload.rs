@@ -4,16 +4,23 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
+use md5::{Digest as _, Md5};
+use sha2::Sha256;
 
-use super::headers::strip_framing;
-use crate::auth::{Payload, Verdict, VerifiedBody, trailer_value_length};
-use crate::backend::{Body, BoxError, empty_body};
+use super::headers::{strip_checksums, strip_framing};
+use crate::auth::{Payer, Payload, Verdict, VerifiedBody, trailer_value_length};
+use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::sign::EMPTY_SHA256;
+use crate::backend::{Body, BoxError, empty_body, full_body};
+use crate::config::{Checksums, PayloadSigning, Quirks};
 use crate::error::{Error, Kind, Result};
-use crate::types::hex32;
+use crate::types::{hex32, percent_decode, query_pairs};
 
 /// Size of the chunks that are sent to a backend, in bytes; the last one may be smaller. Common SDKs send as many.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -24,46 +31,172 @@ const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// `x-amz-content-sha256` of a chunked body with a checksum behind it.
 const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
-/// Makes the body to send and adjusts `headers` to it: framing, lengths and `x-amz-content-sha256`. The verdict says, after a
-/// failed request, whether it was the client's body that failed it.
-pub async fn prepare(payload: Payload, headers: &mut HeaderMap, body: Body) -> Result<(Body, Verdict)> {
-    let trailer = headers.get("x-amz-trailer").cloned();
-    let with_trailer = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunksTrailer(_)) && trailer.is_some();
+/// Longest document that is held whole where the store wants its hash before it, in bytes: a list of 10,000 parts with a checksum
+/// each is shorter.
+const DOCUMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// What a request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// The data of an object or a part.
+    Data,
+    /// The list of an upload's parts; a checksum in its head is that of the object.
+    Parts,
+    /// Any other document.
+    Document,
+}
+
+impl Carried {
+    /// By the method, whether a key is named, and the query.
+    pub fn of(method: &Method, has_key: bool, query: &str) -> Self {
+        let mut names = query_pairs(query).map(|(name, _)| percent_decode(name));
+        let of_data = |name: Vec<u8>| matches!(name.as_slice(), b"" | b"partNumber" | b"uploadId" | b"x-id") || is_auth(&name);
+        match *method {
+            Method::PUT if has_key && names.all(of_data) => Self::Data,
+            Method::POST if has_key && names.any(|name| name == b"uploadId") => Self::Parts,
+            _ => Self::Document,
+        }
+    }
+}
+
+fn is_auth(name: &[u8]) -> bool {
+    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(b"x-amz-"))
+}
+
+/// Makes the body to send and adjusts `headers` to it and to what the store wants: framing, lengths, checksums and
+/// `x-amz-content-sha256`. The verdict says, after a failed request, whether it was the client's body that failed it. What must be
+/// held whole is paid for from `held`.
+pub async fn prepare(
+    payload: Payload,
+    carried: Carried,
+    quirks: Quirks,
+    headers: &mut HeaderMap,
+    body: Body,
+    held: &mut impl Payer,
+) -> Result<(Body, Verdict)> {
     let chunked = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunks(_) | Payload::SignedChunksTrailer(_));
-    let sha256 = match &payload {
-        Payload::Signed { sha256 } => HeaderValue::from_bytes(&hex32(sha256)).expect("hex digits are header-safe"),
-        _ if with_trailer => HeaderValue::from_static(UNSIGNED_TRAILER),
-        _ if !chunked && body.is_end_stream() => HeaderValue::from_static(crate::backend::s3::sign::EMPTY_SHA256),
-        _ => HeaderValue::from_static(UNSIGNED),
+    let hash = match &payload {
+        Payload::Signed { sha256 } => Some(HeaderValue::from_bytes(&hex32(sha256)).expect("hex digits are header-safe")),
+        _ => None,
     };
-    let (verified, verdict) = VerifiedBody::new(payload, headers, body)?;
+    let forward = quirks.checksums == Checksums::Forward;
+    let trailer = headers.get("x-amz-trailer").filter(|_| forward && payload_has_trailer(&payload)).cloned();
+    let empty = !chunked && body.is_end_stream();
+    let (verified, verdict) = match forward || carried == Carried::Parts {
+        true => VerifiedBody::new(payload, headers, body)?,
+        false => VerifiedBody::checking(payload, headers, body)?,
+    };
     let length = verified.decoded_length();
-    headers.insert("x-amz-content-sha256", sha256);
-    if !chunked {
-        let body = match length {
-            Some(0) => {
-                verified.prove_empty().await?;
-                empty_body()
-            }
-            _ => Body::new(verified.map_err(BoxError::from)),
-        };
-        return Ok((body, verdict));
+    if !forward {
+        strip_checksums(headers);
     }
-    let length = length.ok_or_else(|| Error::new(Kind::MissingContentLength, "x-amz-decoded-content-length is missing"))?;
-    strip_framing(headers);
-    if let Some(name) = trailer.filter(|_| with_trailer) {
-        let framed = Framed::new(verified, verdict.clone(), length, &name)?;
-        headers.insert("x-amz-trailer", name);
-        headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_length));
-        return Ok((Body::new(framed), verdict));
+    if chunked {
+        strip_framing(headers);
+        let none = || Error::new(Kind::MissingContentLength, "x-amz-decoded-content-length is missing");
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length.ok_or_else(none)?));
     }
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    if length == 0 {
+    if length == Some(0) && trailer.is_none() {
         verified.prove_empty().await?;
+        let sha256 = match hash {
+            Some(hash) => hash,
+            None if empty || quirks.payload_signing == PayloadSigning::Always => HeaderValue::from_static(EMPTY_SHA256),
+            None => HeaderValue::from_static(UNSIGNED),
+        };
+        headers.insert("x-amz-content-sha256", sha256);
         return Ok((empty_body(), verdict));
     }
-    Ok((Body::new(verified.map_err(BoxError::from)), verdict))
+    let signs_all = quirks.payload_signing == PayloadSigning::Always;
+    let wants_md5 = quirks.content_md5 && !headers.contains_key("content-md5");
+    if carried != Carried::Data
+        && (wants_md5 || (signs_all && hash.is_none()))
+        && length.is_some_and(|length| length <= DOCUMENT_BYTES_MAX)
+    {
+        let too_long = || Error::new(Kind::EntityTooLarge, "the document is longer than was announced");
+        let document = verified.collect(DOCUMENT_BYTES_MAX as usize, too_long, held).await?;
+        headers.extend(trailer.and(verdict.trailer()));
+        finish_document(&document, quirks, headers);
+        return Ok((full_body(document), verdict));
+    }
+    if let Some(hash) = hash.filter(|_| quirks.payload_signing != PayloadSigning::Never) {
+        headers.insert("x-amz-content-sha256", hash);
+        return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
+    }
+    if signs_all {
+        let none =
+            || Error::new(Kind::MissingContentLength, "the store wants every upload signed, and this one has no Content-Length");
+        headers.insert("x-amz-decoded-content-length", HeaderValue::from(length.ok_or_else(none)?));
+        let Some(name) = trailer else {
+            headers.insert("x-amz-content-sha256", HeaderValue::from_static(SIGNED_CHUNKS));
+            return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
+        };
+        headers.insert("x-amz-content-sha256", HeaderValue::from_static(SIGNED_CHUNKS_TRAILER));
+        headers.insert("x-amz-trailer", name);
+        let trailers = Trailers { inner: verified, verdict: verdict.clone(), ended: false };
+        return Ok((Body::new(trailers), verdict));
+    }
+    let Some(name) = trailer else {
+        headers.insert("x-amz-content-sha256", HeaderValue::from_static(UNSIGNED));
+        return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
+    };
+    let length = length.expect("a chunked body has a length");
+    let framed = Framed::new(verified, verdict.clone(), length, &name)?;
+    headers.insert("x-amz-content-sha256", HeaderValue::from_static(UNSIGNED_TRAILER));
+    headers.insert("x-amz-trailer", name);
+    headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_length));
+    Ok((Body::new(framed), verdict))
+}
+
+fn payload_has_trailer(payload: &Payload) -> bool {
+    matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunksTrailer(_))
+}
+
+/// What a document that is here as a whole has in its head: its length and hash, and the `Content-MD5` that the store wants.
+pub fn finish_document(document: &Bytes, quirks: Quirks, headers: &mut HeaderMap) {
+    let sha256 = match quirks.payload_signing {
+        PayloadSigning::Never => HeaderValue::from_static(UNSIGNED),
+        _ => HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe"),
+    };
+    headers.insert("x-amz-content-sha256", sha256);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+    if quirks.content_md5 && !headers.contains_key("content-md5") {
+        let md5 = STANDARD.encode(Md5::digest(document));
+        headers.insert("content-md5", HeaderValue::from_str(&md5).expect("base64 is header-safe"));
+    }
+}
+
+/// Verified data, and behind it the verified checksum as a trailer, for whoever frames it.
+struct Trailers {
+    inner: VerifiedBody<Body>,
+    verdict: Verdict,
+    ended: bool,
+}
+
+impl http_body::Body for Trailers {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, BoxError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            Some(frame) => frame.map_err(BoxError::from),
+            None => {
+                self.ended = true;
+                Ok(Frame::trailers(self.verdict.trailer().into_iter().collect()))
+            }
+        };
+        Poll::Ready(Some(frame))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
 }
 
 /// Waits for the first bytes that may go out. A request whose body fails before them is never begun at the store: some stores

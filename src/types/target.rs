@@ -10,6 +10,10 @@ pub struct S3Target {
     pub key: Option<Vec<u8>>,
     /// The key as it stood in the path, still encoded and without the slash before it; empty where there is none.
     pub raw_key: String,
+    /// The whole path as it came, without the base path of the endpoint.
+    pub path: String,
+    /// The bucket was named by the host, and not by the path.
+    pub bucket_in_host: bool,
 }
 
 /// Percent-decodes `text` once; a `%` that no two hex digits follow stays as it is.

@@ -482,7 +482,7 @@ def backend() -> Iterator[FaultyBackend]:
 def faulty(start_gateway: Callable[..., Gateway], backend: FaultyBackend) -> Iterator[Gateway]:
     """The window is smaller than a large object, which therefore streams: its header goes out before its last byte."""
     pair = Credentials("BACKENDKEY", "secret-of-the-backend")
-    sections = '[batch]\nentry_deadline = "2s"\nwindow_bytes = "4MiB"\n'
+    sections = '[batch]\nentry_deadline = "2s"\nwindow_bytes = "4MiB"\n[tail]\nretry_share = 1.0\n'
     backends = [Backend("faulty", "faulty-*", Target(backend.endpoint, pair), 'attempt_timeout = "500ms"')]
     running = start_gateway(backends, sections, "faulty-tar")
     yield running

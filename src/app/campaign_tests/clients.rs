@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::bounds::Monitor;
 use super::world::{Batch, Condition, Job, What, World, Write};
-use crate::auth::{Authenticated, Identity, Payload, Policy};
+use crate::auth::{Authenticated, Identity, Payload, Policy, Scheme};
 use crate::backend::{Body, BoxError, empty_body};
 use crate::batch::encode::Format;
 use crate::batch::tests::objects::content;
@@ -174,9 +174,10 @@ impl Gateway {
     /// A request that goes through as it is.
     pub async fn plain(&self, request: Request<Body>, client: Client) -> (Instant, Got) {
         let (head, body) = request.into_parts();
-        let target = target(&head, &[]).expect("valid");
+        let target = target(&head, &[], "").expect("valid");
         let authenticated = Authenticated {
             identity: Arc::clone(&self.identity),
+            scheme: Scheme::V4,
             payload: Payload::Unsigned,
             payload_pinned: false,
             presigned: false,

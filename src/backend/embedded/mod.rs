@@ -40,7 +40,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::{Attempt, BackendError, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, empty_body, full_body};
+use super::{Attempt, BackendError, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, Sender, empty_body, full_body};
 use crate::config::BackendConfig;
 use crate::telemetry::{BackendMetrics, StoredMetrics};
 use crate::types::{ObjectKey, RequestId, WallClock, percent_decode, query_pairs};
@@ -167,6 +167,14 @@ impl EmbeddedStore {
         }
     }
 
+    /// Nothing in it is public.
+    fn check_sender(sender: &Sender) -> Done<()> {
+        match sender {
+            Sender::Gateway | Sender::Client(_) => Ok(()),
+            Sender::Nobody => Err(Fault::new("AccessDenied", "The embedded store answers no request without a signature.")),
+        }
+    }
+
     fn count(&self, response: &Response<Body>) {
         match response.status().as_u16() {
             // Counted by whoever knows its code.
@@ -177,11 +185,12 @@ impl EmbeddedStore {
     }
 
     async fn answer(&self, request: Request<Body>) -> Attempt {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let sender = parts.extensions.remove::<Sender>().unwrap_or_default();
         let id = RequestId(self.next_id.fetch_add(ID_STEP, Ordering::Relaxed)).to_string();
         let head = parts.method == Method::HEAD;
         let path = parts.uri.path().to_owned();
-        let done = match call(parts) {
+        let done = match Self::check_sender(&sender).and_then(|()| call(parts)) {
             Ok(call) => self.perform(&call, body).await,
             Err(fault) => Err(fault.into()),
         };
@@ -243,6 +252,7 @@ impl EmbeddedStore {
     }
 
     fn read_object(&self, ask: &ReadAsk) -> Done<Response<Body>> {
+        Self::check_sender(&ask.sender)?;
         self.check_owner(&ask.bucket, ask.headers.get(EXPECTED_OWNER))?;
         let object = self.object(&ask.bucket, ask.key.as_str().as_bytes(), ask.version.as_deref())?;
         let conditional = ask.range.is_some() || ask.if_match.is_some() || ask.if_none_match.is_some();

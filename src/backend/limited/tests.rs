@@ -136,7 +136,7 @@ async fn pleas_at_the_lowest_limit_make_the_pauses_longer() {
 }
 
 /// Plain requests that each take `takes` once they are let in, `rate` of them a second over `lasts`; what each came to, and
-/// after how long. `patience` is how long a client waits for its turn.
+/// after how long. `patience` is how long a client waits for its answer.
 async fn open_loop(
     limiter: &Arc<Limiter>,
     rate: u32,
@@ -157,9 +157,12 @@ async fn open_loop(
                 Err(_) => None,
                 Ok(Err(Overloaded)) => Some(false),
                 Ok(Ok(permit)) => {
-                    tokio::time::sleep(takes).await;
-                    drop(permit);
-                    Some(true)
+                    let serving = permit.serving();
+                    let served = timeout(patience.saturating_sub(waited), tokio::time::sleep(takes)).await.ok();
+                    served.map(|()| {
+                        serving.answered();
+                        true
+                    })
                 }
             };
             (since, waited, came)
@@ -236,11 +239,11 @@ async fn patient_clients_that_wait_for_less_than_queue_wait_are_never_refused() 
 #[tokio::test(start_paused = true)]
 async fn in_an_overload_those_who_wait_are_served_soon_and_all_others_refused_at_once() {
     // The first clients would wait for ever, the others leave before `queue_wait` is over.
-    for patience in [60 * WAIT, WAIT * 9 / 10, WAIT / 3] {
+    for (rate, patience) in [(800, 60 * WAIT), (800, WAIT * 9 / 10), (800, WAIT / 3), (400, WAIT * 9 / 10), (300, WAIT * 2 / 3)] {
         let limiter = limiter(4, 1, 0.25);
         let begun = Instant::now();
         // 200 a second are served.
-        let came = open_loop(&limiter, 800, Duration::from_secs(12), SERVICE, patience).await;
+        let came = open_loop(&limiter, rate, Duration::from_secs(12), SERVICE, patience).await;
         let settled = begun + 2 * WAIT;
         let late: Vec<_> = came.iter().filter(|(since, ..)| *since >= settled).collect();
         let served: Vec<_> = late.iter().filter(|(.., came)| *came == Some(true)).collect();

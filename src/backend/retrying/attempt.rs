@@ -92,7 +92,7 @@ impl Read {
                 }
                 Ok(Some((Judged { status: head.status, headers: head.headers, verdict }, body, permit)))
             }
-            Verdict::Refused if code.as_deref().is_some_and(s3::is_about_our_signature) => {
+            Verdict::Refused if code.as_deref().is_some_and(|code| ask.sender.is_at_no_fault(code)) => {
                 if backend.warnings.due(Warning::Credentials) {
                     tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
                 }

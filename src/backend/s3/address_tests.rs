@@ -20,7 +20,7 @@ use super::resolve::Resolve;
 use super::sign::{EMPTY_SHA256, Signer};
 use super::{Addressing, Authority, S3Store, Scheme};
 use crate::backend::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
     full_body,
 };
 use crate::telemetry::Metrics;
@@ -230,6 +230,7 @@ impl Rig {
             if_none_match: None,
             headers: Arc::default(),
             elsewhere,
+            sender: Sender::Gateway,
         };
         self.store.read(&ask).await
     }

@@ -1,11 +1,13 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
-//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
+//! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`], or of a [`form`]) with current
 //! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
 //! above.
 
+pub mod chunks;
 pub mod connect;
 pub mod credentials;
 mod exchange;
+mod form;
 mod open;
 pub mod resolve;
 pub mod sign;
@@ -22,13 +24,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::form::PostForm;
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
     full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::{WallClock, query_pairs};
+use chunks::Announced;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
@@ -73,10 +77,31 @@ impl S3Store {
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
-        let credentials =
-            self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
+        let pair = match request.extensions_mut().remove::<Sender>().unwrap_or_default() {
+            Sender::Gateway => Some(self.credentials.current().await.map_err(no_credentials)?),
+            Sender::Client(pair) => Some(pair),
+            Sender::Nobody => None,
+        };
         let method = request.method().clone();
-        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
+        let announced = Announced::read(request.headers_mut()).map_err(internal)?;
+        match (request.extensions_mut().remove::<PostForm>(), pair) {
+            (None, None) if announced.is_some() => return Err(internal("nobody signs chunks")),
+            (None, None) => {}
+            (None, Some(pair)) => {
+                self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
+                if let Some(announced) = announced {
+                    let seal = self.signer.seal(request.headers(), &pair, now);
+                    request = request.map(|body| announced.frame(body, seal));
+                }
+            }
+            (Some(form), pair) => {
+                let head = match pair {
+                    Some(pair) => self.signer.sign_form(&form, &pair, now).map_err(internal)?,
+                    None => form.head(&[]),
+                };
+                request = form::begun(request, head).map_err(internal)?;
+            }
+        }
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
@@ -213,6 +238,15 @@ pub fn is_about_our_signature(code: &str) -> bool {
     )
 }
 
+/// Whether such a code is about the key pair itself, and not about the region or the clock, which are never the pair's fault.
+pub fn is_about_a_key_pair(code: &str) -> bool {
+    matches!(code, "ExpiredToken" | "InvalidAccessKeyId" | "InvalidToken" | "SignatureDoesNotMatch")
+}
+
+fn no_credentials(source: BoxError) -> BackendError {
+    BackendError { kind: BackendErrorKind::NoCredentials, source }
+}
+
 fn internal(source: impl Into<BoxError>) -> BackendError {
     BackendError { kind: BackendErrorKind::Unreachable, source: source.into() }
 }
@@ -250,6 +284,7 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
     if ask.elsewhere {
         request.extensions_mut().insert(Elsewhere);
     }
+    request.extensions_mut().insert(ask.sender.clone());
     let headers = request.headers_mut();
     headers.reserve(READ_HEADERS + ask.headers.len());
     headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));

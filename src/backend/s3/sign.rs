@@ -3,16 +3,21 @@
 //! `content-type` and every `x-amz-*` header of the request; the path is encoded once and never normalised. The day's key is
 //! derived once and kept.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, header};
+use lru::LruCache;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
+use super::super::BoxError;
+use super::super::form::PostForm;
 use super::credentials::KeyPair;
 use crate::config::Secret;
 use crate::types::{hex32, query_pairs};
@@ -23,12 +28,16 @@ pub const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934c
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
+/// Key pairs whose newest derived key is kept: the backend's own, and those of the clients that have accounts there.
+const PAIRS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
 /// Signs for one region. Cheap to share.
 #[derive(Debug)]
 pub struct Signer {
     region: String,
-    /// What was last derived: only the newest is ever needed.
-    newest: Mutex<Option<Derived>>,
+    /// What was last derived for a pair, by its place in memory: only the newest is ever needed. The pair is kept with it, so
+    /// that no other can come to stand there.
+    newest: Mutex<LruCache<usize, Derived>>,
 }
 
 /// What requests of the same second by the same key pair have in common.
@@ -44,10 +53,34 @@ struct Derived {
     mac: Hmac<Sha256>,
 }
 
+/// Signs the chunks of one body, each on from the one before.
+pub struct Seal {
+    stamp: HeaderValue,
+    scope: Arc<str>,
+    mac: Hmac<Sha256>,
+    previous: [u8; 64],
+}
+
+impl Seal {
+    /// The next signature, in hex, over what `algorithm` puts behind the one before: lines of `rest`.
+    pub fn next(&mut self, algorithm: &str, rest: &[&[u8]]) -> [u8; 64] {
+        let mut mac = self.mac.clone();
+        let lines = [algorithm.as_bytes(), self.stamp.as_bytes(), self.scope.as_bytes(), &self.previous];
+        for (i, line) in lines.iter().chain(rest).enumerate() {
+            if i > 0 {
+                mac.update(b"\n");
+            }
+            mac.update(line);
+        }
+        self.previous = hex32(&mac.finalize().into_bytes().into());
+        self.previous
+    }
+}
+
 impl Signer {
     /// A signer for `region`, service `s3`.
     pub fn new(region: &str) -> Self {
-        Self { region: region.to_owned(), newest: Mutex::new(None) }
+        Self { region: region.to_owned(), newest: Mutex::new(LruCache::new(PAIRS_MAX)) }
     }
 
     /// Adds `x-amz-date`, the session token if there is one, and `authorization`. The request's `host` and
@@ -78,11 +111,40 @@ impl Signer {
         headers.insert(header::AUTHORIZATION, HeaderValue::from_bytes(&parts.concat()).expect(HEADER_SAFE));
     }
 
+    /// What signatures of a body's chunks go on from, after [`Self::sign`] has signed its head, with the same `pair` at the same
+    /// time.
+    pub fn seal(&self, headers: &HeaderMap, pair: &Arc<KeyPair>, now: SystemTime) -> Seal {
+        let Derived { stamp, scope, mac, .. } = self.derived(pair, now);
+        let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().last_chunk());
+        Seal { stamp, scope, mac, previous: *signature.expect("it was signed, and a signature is the last of it") }
+    }
+
+    /// All of a form before its file, with its policy signed
+    /// (<https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-authentication-HTTPPOST.html>).
+    pub fn sign_form(&self, form: &PostForm, pair: &Arc<KeyPair>, now: SystemTime) -> Result<Bytes, BoxError> {
+        let Derived { stamp, scope, mut mac, .. } = self.derived(pair, now);
+        let credential = format!("{}/{scope}", pair.access_key);
+        let mut signed = vec![
+            ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
+            ("x-amz-credential", credential.as_str()),
+            ("x-amz-date", stamp.to_str()?),
+        ];
+        if let Some(token) = &pair.session_token {
+            signed.push(("x-amz-security-token", token.to_str()?));
+        }
+        let policy = form.policy(&signed);
+        mac.update(policy.as_bytes());
+        let signature = hex32(&mac.finalize().into_bytes().into());
+        signed.extend([("policy", policy.as_str()), ("x-amz-signature", std::str::from_utf8(&signature)?)]);
+        Ok(form.head(&signed))
+    }
+
     fn derived(&self, pair: &Arc<KeyPair>, now: SystemTime) -> Derived {
         let now = OffsetDateTime::from(now);
         let second = now.unix_timestamp();
         let mut newest = self.newest.lock().expect("deriving a key does not panic");
-        let known = newest.as_ref().filter(|known| Arc::ptr_eq(&known.pair, pair));
+        let place = Arc::as_ptr(pair).addr();
+        let known = newest.get(&place).filter(|known| Arc::ptr_eq(&known.pair, pair));
         if let Some(known) = known.filter(|known| known.second == second) {
             return known.clone();
         }
@@ -94,7 +156,8 @@ impl Signer {
         };
         let stamp = HeaderValue::from_str(&stamp).expect(HEADER_SAFE);
         let derived = Derived { second, pair: Arc::clone(pair), stamp, scope: scope.into(), mac };
-        newest.insert(derived).clone()
+        newest.put(place, derived.clone());
+        derived
     }
 }
 
@@ -223,6 +286,35 @@ mod tests {
     }
 
     #[test]
+    fn a_form_is_signed_over_the_base64_of_its_policy() {
+        let (pair, now) = example();
+        let form = PostForm {
+            boundary: "b0".to_owned(),
+            bucket: "b".to_owned(),
+            expiration: "2013-05-25T00:00:00Z".to_owned(),
+            conditions: Vec::new(),
+            fields: Vec::new(),
+            file_name: String::new(),
+            file_type: None,
+        };
+        let head = Signer::new("us-east-1").sign_form(&form, &pair, now).expect("text");
+        let head = std::str::from_utf8(&head).expect("text");
+        let field = |name: &str| {
+            let (_, rest) = head.split_once(&format!("name=\"{name}\"\r\n\r\n")).expect(name);
+            rest.split_once("\r\n").expect("a line").0
+        };
+        let scope = "20130524/us-east-1/s3/aws4_request";
+        assert_eq!(field("x-amz-credential"), format!("AKIAIOSFODNN7EXAMPLE/{scope}"));
+        let mut mac = day_key(&pair.secret_key, scope);
+        mac.update(field("policy").as_bytes());
+        assert_eq!(field("x-amz-signature").as_bytes(), hex32(&mac.finalize().into_bytes().into()));
+        assert!(!head.contains("x-amz-security-token"));
+        let temporary = Arc::new(KeyPair::new("A", "S", Some("T")).expect("valid"));
+        let head = Signer::new("r").sign_form(&form, &temporary, now).expect("text");
+        assert!(std::str::from_utf8(&head).expect("text").contains("name=\"x-amz-security-token\"\r\n\r\nT\r\n"));
+    }
+
+    #[test]
     fn paths_are_canonicalised_as_the_receiver_reads_them() {
         for (raw, canonical) in [
             ("/b/a b", "/b/a%20b"),
@@ -251,5 +343,19 @@ mod tests {
         let other = Arc::new(KeyPair::new("A", "S", None).expect("valid"));
         assert_ne!(key(&other, now), one);
         assert_eq!(signer.derived(&pair, now + Duration::from_secs(1)).stamp, "20130524T000001Z");
+    }
+
+    #[test]
+    fn the_keys_of_many_pairs_are_kept_side_by_side_and_are_not_more_than_so_many() {
+        let signer = Signer::new("r");
+        let (_, now) = example();
+        let pair_of = |n: usize| Arc::new(KeyPair::new("A", &n.to_string(), None).expect("valid"));
+        let pairs: Vec<_> = (0..PAIRS_MAX.get() + 10).map(pair_of).collect();
+        let key = |pair: &Arc<KeyPair>| signer.derived(pair, now).mac.finalize().into_bytes();
+        for _ in 0..2 {
+            // As a new signer has it, which knows no other pair.
+            pairs.iter().for_each(|pair| assert_eq!(key(pair), Signer::new("r").derived(pair, now).mac.finalize().into_bytes()));
+        }
+        assert_eq!(signer.newest.lock().expect("not poisoned").len(), PAIRS_MAX.get());
     }
 }

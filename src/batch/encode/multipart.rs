@@ -77,6 +77,7 @@ impl Encode for Multipart {
             key: Some(name.key),
             resource: None,
             request_id: &request_id,
+            details: &[],
         });
         self.start(out, name, failed.status, body.len() as u64);
         line(out, b"content-type", b"application/xml");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::backend::ReadAsk;
+use crate::backend::{ReadAsk, Sender};
 use crate::types::ObjectKey;
 
 /// What no client may ever see. The store says it wherever it can.
@@ -56,6 +56,7 @@ pub fn ask(bucket: &str, key: &str) -> ReadAsk {
         if_none_match: None,
         headers: Arc::default(),
         elsewhere: false,
+        sender: Sender::Gateway,
     }
 }
 

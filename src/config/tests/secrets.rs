@@ -28,7 +28,7 @@ fn refused_without(secret: &str, shown: &str, what: &str) {
 #[test]
 fn a_secret_in_the_place_of_another_value_is_not_repeated() {
     let with_secrets: Vec<_> = tables().into_iter().filter(|(_, keys)| keys.iter().any(|key| key.contains("key"))).collect();
-    assert_eq!(with_secrets.len(), 3, "identities, server.tls, credentials: {with_secrets:?}");
+    assert_eq!(with_secrets.len(), 4, "identities, server.tls, credentials, backend_credentials: {with_secrets:?}");
     for (secret, (heading, keys)) in SECRETS.iter().flat_map(|secret| with_secrets.iter().map(move |table| (secret, table))) {
         // A name is shown wherever its identity does something.
         for key in keys.iter().filter(|key| *key != "name") {

@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::{EmbeddedStore, Key};
-use crate::backend::{Attempt, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, full_body, s3};
+use crate::backend::{Attempt, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, Sender, full_body, s3};
 use crate::config::BackendConfig;
 use crate::telemetry::Metrics;
 use crate::types::ObjectKey;

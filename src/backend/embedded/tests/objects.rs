@@ -105,6 +105,7 @@ async fn a_batchs_read_and_a_get_are_one_answer() {
         if_none_match: None,
         headers: Arc::default(),
         elsewhere: false,
+        sender: Sender::Gateway,
     };
     let tag = HeaderValue::from_str(&etag).expect("a tag");
     let ranged = ReadAsk { range: Some(ByteRange::From { first: 4 }), if_match: Some(tag.clone()), ..plain.clone() };
@@ -192,6 +193,30 @@ async fn what_is_not_done_is_refused_by_its_name() {
 }
 
 #[tokio::test]
+async fn nobody_is_answered() {
+    let store = store().await;
+    put(&store, "/bucket/k", b"x").await;
+    let read = ReadAsk {
+        bucket: "bucket".into(),
+        key: ObjectKey::new("k").expect("valid"),
+        version: None,
+        range: None,
+        if_match: None,
+        if_none_match: None,
+        headers: Arc::default(),
+        elsewhere: false,
+        sender: Sender::Nobody,
+    };
+    assert_eq!(store.read(&read).await.expect("an answer").status(), 403);
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let request = Request::builder().method(method).uri("/bucket/k").extension(Sender::Nobody);
+        let answer = store.forward(request.body(full_body("y")).expect("valid")).await.expect("an answer");
+        assert_eq!(answer.status(), 403);
+    }
+    assert_eq!(get(&store, "/bucket/k", &[]).await.body, "x");
+}
+
+#[tokio::test]
 async fn who_means_the_bucket_of_somebody_else_is_refused() {
     let store = store().await;
     put(&store, "/bucket/k", b"x").await;
@@ -220,6 +245,7 @@ async fn who_means_the_bucket_of_somebody_else_is_refused() {
         if_none_match: None,
         headers: Arc::new([other].map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).into_iter().collect()),
         elsewhere: false,
+        sender: Sender::Gateway,
     };
     assert_eq!(whole(store.read(&read).await.expect("an answer")).await.code(), "AccessDenied");
 }

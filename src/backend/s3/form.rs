@@ -1,0 +1,69 @@
+//! A form's request once the part before its file is written. In: the request whose body is the file and the form's end; out: the
+//! same with that part before them, and the length of both. Streams.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
+use http_body::{Frame, SizeHint};
+
+use super::super::{Body, BoxError};
+
+/// Puts `head` before the body of `request`.
+pub(super) fn begun(request: Request<Body>, head: Bytes) -> Result<Request<Body>, BoxError> {
+    let (mut parts, rest) = request.into_parts();
+    let length = parts.headers.get(header::CONTENT_LENGTH).ok_or("a form has a length")?.to_str()?.parse::<u64>()?;
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length + head.len() as u64));
+    Ok(Request::from_parts(parts, Body::new(Begun { head: Some(head), rest, length })))
+}
+
+struct Begun {
+    head: Option<Bytes>,
+    rest: Body,
+    /// What of `rest` is still to come, in bytes.
+    length: u64,
+}
+
+impl http_body::Body for Begun {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Some(Ok(Frame::data(head))));
+        }
+        let frame = Pin::new(&mut self.rest).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.length = self.length.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.head.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length + self.head.as_ref().map_or(0, |head| head.len() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::backend::full_body;
+
+    #[tokio::test]
+    async fn the_head_comes_first_and_is_counted() {
+        let mut request = Request::new(full_body("file"));
+        request.headers_mut().insert("content-length", HeaderValue::from_static("4"));
+        let request = begun(request, Bytes::from("head ")).expect("a form");
+        assert_eq!(request.headers()["content-length"], "9");
+        assert_eq!(http_body::Body::size_hint(request.body()).exact(), Some(9));
+        assert_eq!(request.into_body().collect().await.expect("whole").to_bytes(), "head file");
+        assert!(begun(Request::new(full_body("file")), Bytes::new()).is_err(), "without a length");
+    }
+}

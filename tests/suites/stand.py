@@ -1,0 +1,123 @@
+"""What a suite runs against: a store with nothing in it, and before it, unless the suite asks the store itself, a gateway that
+knows every account of the store by the same key pair and goes on with that pair, so that the store sees who asks.
+
+Requests without a signature are sent on, so that the store's own rules for the public decide.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from support.gateway import BINARY, clean_environment
+from support.process import Process
+from support.store import STORE_CREDENTIALS, Credentials, SeaweedFs, Target
+from support.versitygw import VersityGw
+
+from accounts import Door, identity, pair
+
+BACKEND = "store"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Somebody whom the store knows. The store calls it by `id`, `name` and `email` in ACLs, where it can be told to."""
+
+    credentials: Credentials
+    id: str
+    name: str
+    email: str
+
+
+MAIN = Account(STORE_CREDENTIALS, "main-id", "main", "main@example.com")
+ALT = Account(Credentials("alt-access-key", "alt-secret-key"), "alt-id", "alt", "alt@example.com")
+TENANT = Account(Credentials("tenant-access-key", "tenant-secret-key"), "tenant-id", "tenant", "tenant@example.com")
+ACCOUNTS = [MAIN, ALT, TENANT]
+
+
+class Store(Protocol):
+    """A running store. `accounts` are those of `ACCOUNTS` as the store calls them; all of them may do everything."""
+
+    target: Target
+    accounts: list[Account]
+
+    def stop(self) -> None: ...
+
+
+def start_store(kind: str, folder: Path) -> Store:
+    """A store of a kind of `STORES`, with nothing in it."""
+    return STORES[kind](folder)
+
+
+def _seaweedfs(folder: Path) -> Store:
+    actions = ["Admin", "Read", "List", "Tagging", "Write"]
+    store = SeaweedFs(
+        folder,
+        [
+            {
+                "name": account.name,
+                "credentials": [{"accessKey": account.credentials.access_key, "secretKey": account.credentials.secret_key}],
+                "account": {"id": account.id, "displayName": account.name, "emailAddress": account.email},
+                "actions": actions,
+            }
+            for account in ACCOUNTS
+        ],
+    )
+    store.accounts = ACCOUNTS
+    return store
+
+
+def _versitygw(folder: Path) -> Store:
+    store = VersityGw(folder)
+    # An account's name there is its access key.
+    store.accounts = [
+        Account(each.credentials, each.credentials.access_key, each.credentials.access_key, each.email) for each in ACCOUNTS
+    ]
+    for account in store.accounts[1:]:
+        store.add_account(account.credentials, "userplus")
+    return store
+
+
+STORES = {"seaweedfs": _seaweedfs, "versitygw": _versitygw}
+
+
+# Whatever a suite signs with, and whoever it is, the store decides.
+_SERVER = []  # TEMP
+
+
+class SuiteGateway:
+    """A gateway before a store. `endpoint` is where suites ask."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        identities = folder / "identities.toml"
+        identities.write_text("".join(identity(account.credentials, BACKEND) for account in store.accounts))
+        config = folder / "gateway.toml"
+        root = store.target.credentials
+        config.write_text(
+            "\n".join(
+                [
+                    f"identities_file = {json.dumps(str(identities))}",
+                    "[server]", 'listen = ["127.0.0.1:0"]', f'region = "{store.target.region}"',
+                    *_SERVER,
+                    "[admin]", 'listen = "127.0.0.1:0"',
+                    "[[backends]]", f'name = "{BACKEND}"', f'endpoint = "{store.target.endpoint}"',
+                    f'region = "{store.target.region}"', f'credentials = {{ source = "static", {pair(root)} }}',
+                    "[[routes]]", 'bucket = "*"', f'backend = "{BACKEND}"',
+                ]
+            )
+        )  # fmt: skip
+        argv = [str(BINARY), "serve", "--config", str(config)]
+        self.process = Process("gateway", argv, folder, clean_environment())
+        self.endpoint = self.process.wait_until_ready(self._address, 20)
+        self.door = Door(self.endpoint, BACKEND, str(identities), self.process.child.pid, store.target.endpoint)
+
+    def _address(self) -> str | None:
+        lines = self.process.stdout().splitlines()
+        found = {line.split()[1]: line.split()[2] for line in lines if line.startswith("listening ")}
+        return found["s3"] if {"s3", "admin"} <= found.keys() else None
+
+    def stop(self) -> None:
+        """A gateway that broke must not look like a store that differs."""
+        self.process.assert_running()
+        assert "panicked" not in self.process.stderr(), self.process.stderr()[-4000:]
+        self.process.stop(35)
