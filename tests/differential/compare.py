@@ -102,7 +102,9 @@ def _body(heard: Heard) -> bytes:
     if not heard.own:
         return body
     body = _NEXT_UPLOAD.sub(b"", body)
-    return _UPLOADS.sub(lambda found: b"".join(sorted(re.sub(rb"\{id-\d+\}", b"{id}", found[0]).split(b"</Upload>"))), body)
+    return _UPLOADS.sub(
+        lambda found: b"".join(sorted(re.sub(rb"\{id-\d+\}", b"{id}", found[0]).split(b"</Upload>"))), body
+    )
 
 
 def code(answer: Answer) -> str:

@@ -53,7 +53,11 @@ def _encoding(_draft: Draft, direct: Answer, through: Answer, difference: Differ
 
 
 def _store_cannot_verify(_draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    ours = own(through) and through.status == 502 and (not through.body or b"the gateway's own credentials" in through.body)
+    ours = (
+        own(through)
+        and through.status == 502
+        and (not through.body or b"the gateway's own credentials" in through.body)
+    )
     return ours and _signature_refused(direct)
 
 
@@ -71,7 +75,11 @@ def _presigned_repeated(draft: Draft, _direct: Answer, through: Answer, _differe
 
 
 def _error_length(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
-    return draft.method == "HEAD" and difference.aspect == "header content-length" and direct.status == through.status >= 400
+    return (
+        draft.method == "HEAD"
+        and difference.aspect == "header content-length"
+        and direct.status == through.status >= 400
+    )
 
 
 def _list_of_deletes(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -101,12 +109,12 @@ ENTRIES = [
     ),
     Entry(
         "body-verified",
-        "a body that is not what was signed or does not have its checksum is refused here, also where the store would take it",
+        "a body that is not what was signed or has another checksum is refused here, also where a store takes it",
         _wrong_body_taken,
     ),
     Entry(
         "chunks-decoded",
-        "chunked uploads are decoded and verified here, also where the store does not know their form or not for this operation",
+        "chunked uploads are decoded and verified here, also where the store does not know their form",
         _chunks,
     ),
     Entry(
@@ -116,28 +124,36 @@ ENTRIES = [
     ),
     Entry(
         "store-cannot-verify",
-        "a request whose signature the store reads differently from S3 (octets that are not UTF-8, repeated names) is refused with "
+        "a request whose signature the store reads differently from S3 (not UTF-8, repeated names) is refused with "
         "502, since the store then means the gateway's signature; the client's own was right",
         _store_cannot_verify,
     ),
     Entry(
         "signed-anew",
-        "a request whose signature the store reads differently from S3 may be understood when the gateway has signed it anew",
+        "a request whose signature the store reads differently from S3 may be good when signed anew by the gateway",
         _signed_anew,
     ),
     Entry(
         "presigned-repeated",
-        "the store does not look at repeated headers of a presigned request, and misreads those of a signed one, as the gateway's are",
+        "the store ignores repeated headers of a presigned request, and misreads those of a signed one, which ours is",
         _presigned_repeated,
         ("versitygw", "ceph"),
     ),
-    Entry("error-length", "the length of an error document that only a GET would show, and that tells of the request", _error_length),
+    Entry(
+        "error-length",
+        "the length of an error document that only a GET would show, and that tells of the request",
+        _error_length,
+    ),
     Entry(
         "list-of-deletes",
         "what parsers could read differently in a DeleteObjects document is refused here, since it is judged key by key",
         _list_of_deletes,
     ),
-    Entry("copy-source", "an empty version of a copy's source is refused here, since stores differ in what it means", _copy_source),
+    Entry(
+        "copy-source",
+        "an empty version of a copy's source is refused here, since stores differ in what it means",
+        _copy_source,
+    ),
     Entry("version-2", "`Signature=` in a query is taken for a signature of version 2", _version_2),
 ]
 
@@ -166,9 +182,21 @@ class Exclusion:
 
 
 EXCLUSIONS = [
-    Exclusion("empty-pair", "radosgw 16 reads `&&` in a signed query differently, and calls what comes of it AccessDenied", "ceph", _empty_pair),
-    Exclusion("customer-key", "SeaweedFS makes a random ETag for an object under a client's key", "seaweedfs", _customer_key),
-    Exclusion("delete-twice", "radosgw 16 aborts now and then at a DeleteObjects that names a key twice", "ceph", _names_a_key_twice),
+    Exclusion(
+        "empty-pair",
+        "radosgw 16 reads `&&` in a signed query differently, and calls what comes of it AccessDenied",
+        "ceph",
+        _empty_pair,
+    ),
+    Exclusion(
+        "customer-key", "SeaweedFS makes a random ETag for an object under a client's key", "seaweedfs", _customer_key
+    ),
+    Exclusion(
+        "delete-twice",
+        "radosgw 16 aborts now and then at a DeleteObjects that names a key twice",
+        "ceph",
+        _names_a_key_twice,
+    ),
 ]
 
 

@@ -133,7 +133,10 @@ def write(draft: Draft, target: Target) -> Octets:
         credential = f"{target.credentials.access_key}/{scope}"
         signed = ";".join(names)
         headers.append(
-            ("Authorization", f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed}, Signature={signature}")
+            (
+                "Authorization",
+                f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed}, Signature={signature}",
+            )
         )
     body = draft.body
     if draft.signing in STREAMING:
@@ -207,7 +210,13 @@ def _framed_length(draft: Draft, trailer: str) -> int:
     signed = draft.signing != STREAM_UNSIGNED_TRAILER
     total = 2
     for chunk in _chunks(draft):
-        total += len(f"{len(chunk):x}") + 2 + len(chunk) + (2 if chunk else 0) + (len(";chunk-signature=") + 64 if signed else 0)
+        total += (
+            len(f"{len(chunk):x}")
+            + 2
+            + len(chunk)
+            + (2 if chunk else 0)
+            + (len(";chunk-signature=") + 64 if signed else 0)
+        )
     if trailer:
         total += len(trailer) + 1
     if draft.signing == STREAM_TRAILER:

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 PLAIN_KEYS = [b"k", b"key-2", b"dir/x", b"dir/", b"dir"]
 _PIECES = [
-    b".", b"..", b"/", b"//", b"/./", b"/../", b" ", b"%", b"%25", b"%2F", b"%zz", b"+", b"\n", b"\r\n", b"\t", b"\0", b"\x7f",
+    b".", b"..", b"/", b"//", b"/./", b"/../", b" ", b"%", b"%25", b"%2F", b"%zz", b"+", b"\n", b"\r\n", b"\t",
+    b"\0", b"\x7f",
     b"?", b"#", b"&", b"=", b";", b":", b"@", b"'", b'"', b"<", b">", b"\\", b"*", b"(", b"!", b"~", b"^", b"`", b"{",
     b"a", b"Z", b"0", b"dir/", b"x" * 255, "é".encode(), unicodedata.normalize("NFD", "é").encode(), "日本".encode(),
-    "\U0001f600".encode(), "\u0085".encode(), "\u2028".encode(), "\ufffe".encode(), "\ufeff".encode(), b"\xff", b"\xc3", b"\xed\xa0\x80",
+    "\U0001f600".encode(), "\u0085".encode(), "\u2028".encode(), "\ufffe".encode(), "\ufeff".encode(), b"\xff",
+    b"\xc3", b"\xed\xa0\x80",
 ]  # fmt: skip
 
 
@@ -46,14 +48,27 @@ def quoted(value: bytes) -> str:
 
 RANGES = [
     "bytes=0-0", "bytes=0-", "bytes=1-3", "bytes=-1", "bytes=-0", "bytes=-99999999", "bytes=5-2", "bytes=0-99999999",
-    "bytes=99999999-", "bytes=0-1,3-4", "bytes= 0-1", "Bytes=0-1", "items=0-1", "bytes=a-b", "bytes=", "bytes=-", "0-1", "",
+    "bytes=99999999-", "bytes=0-1,3-4", "bytes= 0-1", "Bytes=0-1", "items=0-1", "bytes=a-b", "bytes=", "bytes=-",
+    "0-1", "",
     "bytes=0-18446744073709551616", "bytes=0 - 1", "bytes=0-1,",
 ]  # fmt: skip
 _DATES = [
     "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "Sat, 01 Jan 2000 00:00:00 GMT", "yesterday", "",
     "Saturday, 01-Jan-00 00:00:00 GMT", "2000-01-01T00:00:00Z", "Sat, 01 Jan 2000 00:00:00 +0100",
 ]  # fmt: skip
-_TAGS = ['{etag:0}', '"{etag:1}"', "{etag:0}", "*", '"*"', '"none"', "none", 'W/"{etag:0}"', '"none", "{etag:0}"', "", '"d41d8cd98f00b204e9800998ecf8427e"']
+_TAGS = [
+    "{etag:0}",
+    '"{etag:1}"',
+    "{etag:0}",
+    "*",
+    '"*"',
+    '"none"',
+    "none",
+    'W/"{etag:0}"',
+    '"none", "{etag:0}"',
+    "",
+    '"d41d8cd98f00b204e9800998ecf8427e"',
+]
 
 
 def conditions(prefix: str = "") -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
@@ -68,7 +83,20 @@ def conditions(prefix: str = "") -> st.SearchStrategy[tuple[tuple[str, str], ...
 
 
 # Header values are latin-1 text; what is UTF-8 on the wire is written so here.
-_VALUES = ["v", "", "two  words", " outer ", "caf\xe9", "café".encode().decode("latin-1"), "=?UTF-8?B?w6k=?=", "a,b", '"q"', "x" * 1500, "%41", "\ttab\t"]
+_VALUES = [
+    "v",
+    "",
+    "two  words",
+    " outer ",
+    "caf\xe9",
+    "café".encode().decode("latin-1"),
+    "=?UTF-8?B?w6k=?=",
+    "a,b",
+    '"q"',
+    "x" * 1500,
+    "%41",
+    "\ttab\t",
+]
 METADATA = st.lists(
     st.tuples(
         st.sampled_from(["x-amz-meta-a", "X-Amz-Meta-CamelCase", "x-amz-meta-a.b_c", "x-amz-meta-", "x-amz-meta-A"]),
@@ -77,25 +105,38 @@ METADATA = st.lists(
     max_size=3,
 ).map(tuple)
 OBJECT_HEADERS = [
-    ("Content-Type", "text/plain; charset=utf-8"), ("Content-Type", ""), ("Content-Type", "x"), ("content-type", "TEXT/Plain"),
-    ("Cache-Control", "no-cache, max-age=0"), ("Content-Disposition", 'attachment; filename="\xe9"'), ("Content-Encoding", "gzip"),
+    ("Content-Type", "text/plain; charset=utf-8"), ("Content-Type", ""), ("Content-Type", "x"), ("content-type",
+    "TEXT/Plain"),
+    ("Cache-Control", "no-cache, max-age=0"), ("Content-Disposition", 'attachment; filename="\xe9"'),
+    ("Content-Encoding", "gzip"),
     ("Content-Encoding", "gzip, br"), ("Content-Encoding", "identity"), ("Content-Language", "de, en"),
     ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT"), ("Expires", "tomorrow"), ("x-amz-storage-class", "STANDARD"),
-    ("x-amz-storage-class", "NONE_SUCH"), ("x-amz-acl", "private"), ("x-amz-acl", "public-read"), ("x-amz-acl", "none-such"),
-    ("x-amz-tagging", "a=b"), ("x-amz-tagging", "a=1&a=2"), ("x-amz-tagging", "a"), ("x-amz-tagging", ""), ("x-amz-tagging", "k%20=%C3%A9"),
-    ("x-amz-website-redirect-location", "/other"), ("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-legal-hold", "OFF"),
-    ("x-amz-server-side-encryption", "none-such"), ("x-amz-grant-read", 'uri="http://acs.amazonaws.com/groups/global/AllUsers"'),
-    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm", "SHA256"),
+    ("x-amz-storage-class", "NONE_SUCH"), ("x-amz-acl", "private"), ("x-amz-acl", "public-read"), ("x-amz-acl",
+    "none-such"),
+    ("x-amz-tagging", "a=b"), ("x-amz-tagging", "a=1&a=2"), ("x-amz-tagging", "a"), ("x-amz-tagging", ""),
+    ("x-amz-tagging", "k%20=%C3%A9"),
+    ("x-amz-website-redirect-location", "/other"), ("x-amz-object-lock-mode", "GOVERNANCE"),
+    ("x-amz-object-lock-legal-hold", "OFF"),
+    ("x-amz-server-side-encryption", "none-such"), ("x-amz-grant-read",
+    'uri="http://acs.amazonaws.com/groups/global/AllUsers"'),
+    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm",
+    "SHA256"),
 ]  # fmt: skip
 # What clients and proxies add without meaning anything by it.
 STRAY_HEADERS = [
-    ("Origin", "http://example.com"), ("Accept-Encoding", "gzip, deflate"), ("Accept-Encoding", "identity"), ("User-Agent", ""),
-    ("User-Agent", "x" * 300), ("Referer", "http://example.com/?a=b"), ("Cookie", "a=b"), ("Via", "1.1 somewhere"), ("X-Foo", ""),
+    ("Origin", "http://example.com"), ("Accept-Encoding", "gzip, deflate"), ("Accept-Encoding", "identity"),
+    ("User-Agent", ""),
+    ("User-Agent", "x" * 300), ("Referer", "http://example.com/?a=b"), ("Cookie", "a=b"), ("Via", "1.1 somewhere"),
+    ("X-Foo", ""),
     ("X-Forwarded-For", "10.0.0.1"), ("Forwarded", "for=10.0.0.1"), ("Accept", "application/xml"), ("X-Amz-Foo", "1"),
-    ("x-amz-expected-bucket-owner", "123456789012"), ("x-amz-request-payer", "requester"), ("If-Range", '"x"'), ("Cache-Control", "no-cache"),
-    ("x-amz-checksum-mode", "ENABLED"), ("amz-sdk-invocation-id", "1"), ("amz-sdk-request", "attempt=1"), ("TE", "trailers"),
-    ("Connection", "keep-alive"), ("X-Foo", "a"), ("x-foo", "b"), ("Content-Type", "text/plain"), ("X-HTTP-Method-Override", "DELETE"),
-    ("x-amz-date-2", "x"), ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("X-Real-IP", "10.0.0.1"),
+    ("x-amz-expected-bucket-owner", "123456789012"), ("x-amz-request-payer", "requester"), ("If-Range", '"x"'),
+    ("Cache-Control", "no-cache"),
+    ("x-amz-checksum-mode", "ENABLED"), ("amz-sdk-invocation-id", "1"), ("amz-sdk-request", "attempt=1"), ("TE",
+    "trailers"),
+    ("Connection", "keep-alive"), ("X-Foo", "a"), ("x-foo", "b"), ("Content-Type", "text/plain"),
+    ("X-HTTP-Method-Override", "DELETE"),
+    ("x-amz-date-2", "x"), ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("X-Real-IP",
+    "10.0.0.1"),
 ]  # fmt: skip
 
 
@@ -104,22 +145,31 @@ def stray(most: int = 2) -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
 
 
 STRAY_QUERIES = [
-    "x-id=GetObject", "foo", "foo=", "foo=bar&foo=baz", "=", "&&", "a=b=c", "%C3%A9=1", "foo=%zz", "foo=a+b", "foo=a%2Bb", "foo=%20",
-    "Foo=1", "foo=%00", "prefix", "versionId", "batch-get=1", "uploads=1", "Signature=x", "X-Amz-Foo=1", "foo=%FF", "acl=1",
+    "x-id=GetObject", "foo", "foo=", "foo=bar&foo=baz", "=", "&&", "a=b=c", "%C3%A9=1", "foo=%zz", "foo=a+b",
+    "foo=a%2Bb", "foo=%20",
+    "Foo=1", "foo=%00", "prefix", "versionId", "batch-get=1", "uploads=1", "Signature=x", "X-Amz-Foo=1", "foo=%FF",
+    "acl=1",
 ]  # fmt: skip
 OVERRIDES = [
-    "response-content-type=text/html", "response-content-type=", "response-content-disposition=attachment%3B%20filename%3D%22%C3%A9%22",
-    "response-cache-control=no-store", "response-content-encoding=x", "response-content-language=fr", "response-expires=never",
+    "response-content-type=text/html", "response-content-type=",
+    "response-content-disposition=attachment%3B%20filename%3D%22%C3%A9%22",
+    "response-cache-control=no-store", "response-content-encoding=x", "response-content-language=fr",
+    "response-expires=never",
     "response-content-type=a&response-content-type=b", "response-none=such",
 ]  # fmt: skip
 OBJECT_RESOURCES = [
-    "acl", "tagging", "torrent", "retention", "legal-hold", "attributes", "restore", "foo", "%61cl", "acl&tagging", "Acl", "uploads",
-    "uploadId=none", "select&select-type=2", "encryption", "renameObject", "policy", "location", "versioning", "annotation",
+    "acl", "tagging", "torrent", "retention", "legal-hold", "attributes", "restore", "foo", "%61cl", "acl&tagging",
+    "Acl", "uploads",
+    "uploadId=none", "select&select-type=2", "encryption", "renameObject", "policy", "location", "versioning",
+    "annotation",
 ]  # fmt: skip
 BUCKET_RESOURCES = [
-    "acl", "location", "versioning", "policy", "policyStatus", "cors", "lifecycle", "lifecycleConfiguration", "encryption", "tagging", "website",
-    "notification", "logging", "replication", "object-lock", "ownershipControls", "publicAccessBlock", "requestPayment", "accelerate",
-    "inventory", "inventory&id=x", "metrics&id=x", "analytics&id=x", "intelligent-tiering&id=x", "foo", "session", "metadataTable",
+    "acl", "location", "versioning", "policy", "policyStatus", "cors", "lifecycle", "lifecycleConfiguration",
+    "encryption", "tagging", "website",
+    "notification", "logging", "replication", "object-lock", "ownershipControls", "publicAccessBlock",
+    "requestPayment", "accelerate",
+    "inventory", "inventory&id=x", "metrics&id=x", "analytics&id=x", "intelligent-tiering&id=x", "foo", "session",
+    "metadataTable",
     "versions", "uploads", "abac", "usage", "stats",
 ]  # fmt: skip
 

@@ -1,53 +1,15 @@
 """The stores, each with a gateway before it, started for a run and ended after it."""
 
 import contextlib
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.ceph import Ceph, ceph_is_installed
 from support.gateway import Backend, Gateway, settings
-from support.process import Process, free_ports
-from support.store import WEED, Credentials, SeaweedFs, Target
+from support.store import WEED, SeaweedFs, Target
+from support.versitygw import VERSITYGW, VersityGw
 
 ALL = ["ceph", "versitygw", "seaweedfs", "embedded"]
-VERSITYGW = Path(os.environ.get("VERSITYGW_BIN") or shutil.which("versitygw") or "/nonexistent")
-
-
-class Versitygw:
-    """versitygw's posix store."""
-
-    def __init__(self, folder: Path) -> None:
-        (port,) = free_ports(1)
-        for name in ("data", "versions", "iam"):
-            (folder / name).mkdir()
-        pair = Credentials("versity-access-key", "versity-secret-key")
-        self.target = Target(f"http://127.0.0.1:{port}", pair)
-        env = {**os.environ, "ROOT_ACCESS_KEY": pair.access_key, "ROOT_SECRET_KEY": pair.secret_key}
-        self.process = Process(
-            "versitygw",
-            [
-                str(VERSITYGW), "--port", f"127.0.0.1:{port}", "--iam-dir", str(folder / "iam"), "--health", "/health",
-                "--quiet", "--keep-alive", "posix", "--versioning-dir", str(folder / "versions"), str(folder / "data"),
-            ],
-            folder,
-            env,
-        )  # fmt: skip
-        self.process.wait_until_ready(self._is_up, 20)
-
-    def _is_up(self) -> bool:
-        import http.client
-
-        connection = http.client.HTTPConnection(*self.target.address, timeout=2)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        finally:
-            connection.close()
-
-    def stop(self) -> None:
-        self.process.stop(3)
 
 
 def missing(name: str) -> str | None:
@@ -63,9 +25,9 @@ def started(name: str, folder: Path) -> Iterator[tuple[Target, Target]]:
         gateway = Gateway(folder, settings([Backend("store", "*", None)]), "store")
         store, stop = gateway.s3, gateway.stop
     else:
-        makers: dict[str, Callable[[Path], Ceph | Versitygw | SeaweedFs]] = {
+        makers: dict[str, Callable[[Path], Ceph | VersityGw | SeaweedFs]] = {
             "ceph": Ceph,
-            "versitygw": Versitygw,
+            "versitygw": VersityGw,
             "seaweedfs": SeaweedFs,
         }
         running = makers[name](folder)

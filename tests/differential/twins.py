@@ -1,5 +1,6 @@
-"""Twin buckets with one history: what is written goes to the first straight and to the second through the gateway. What is read
-is asked of the second both ways, and must be the same to the octet. At the end the store tells what it holds of both."""
+"""Twin buckets with one history: what is written goes to the first straight and to the second through the gateway. What
+is read is asked of the second both ways, and must be the same to the octet. At the end the store tells what it holds of
+both."""
 
 import collections
 import re
@@ -7,12 +8,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from support.store import Target
+
 from differential import listed
 from differential.compare import Difference, Heard, Names, differences
 from differential.exchange import Answer, Connection
 from differential.octets import Draft, Octets, write
 from differential.plans import Plan
-from support.store import Target
 
 _PLACEHOLDER = re.compile(r"\{(bucket|missing|upload|version|etag|part|token)(?::(\d+))?\}")
 
@@ -67,9 +69,8 @@ class Side:
         self.names.learn(answer)
         if version := answer.get("x-amz-version-id"):
             self.versions.append(version)
-        if found := re.search(rb"<UploadId>([^<]+)</UploadId>", answer.body):
-            if draft.kind == "create-upload":
-                self.uploads.append(found[1].decode())
+        if (found := re.search(rb"<UploadId>([^<]+)</UploadId>", answer.body)) and draft.kind == "create-upload":
+            self.uploads.append(found[1].decode())
         if found := re.search(rb"<NextContinuationToken>([^<]+)<", answer.body):
             self.tokens.append(found[1].decode())
         etag = answer.get("etag") or ""
@@ -108,7 +109,9 @@ class Twins:
     def run(self, plan: Plan) -> Iterator[Step]:
         """Each step that found what is not listed."""
         self._count += 1
-        first, second = (Side(bucket, Names(bucket)) for bucket in (f"twin-one-{self._count:06}", f"twin-two-{self._count:06}"))
+        first, second = (
+            Side(bucket, Names(bucket)) for bucket in (f"twin-one-{self._count:06}", f"twin-two-{self._count:06}")
+        )
         for side in (first, second):
             made = self._ask(self._direct, side, Draft("make", "PUT", "/{bucket}"))
             assert made.status == 200, f"{self.store} made no bucket: {made}"
@@ -153,7 +156,10 @@ class Twins:
             answer = self._sent(way, requests[-1])
             took = time.monotonic() - begun
             if took > SLOW_SECONDS:
-                print(f"  slow, {took:.1f} s: {way.target.endpoint} {requests[-1].head[:200]!r} <- {answer.status}", flush=True)
+                print(
+                    f"  slow, {took:.1f} s: {way.target.endpoint} {requests[-1].head[:200]!r} <- {answer.status}",
+                    flush=True,
+                )
             heard.append(Heard(answer, way.target.endpoint.removeprefix("http://"), side.names, own))
         for side, one in zip(sides if own else sides[:1], heard, strict=False):
             side.learn(draft, one.answer)
@@ -177,7 +183,9 @@ class Twins:
 
     def _audit(self, first: Side, second: Side) -> Iterator[Step]:
         """What the store says of each of the twins, straight."""
-        drafts = [Draft("audit", "GET", "/{bucket}", query) for query in ("versions&max-keys=100", "uploads", "list-type=2")]
+        drafts = [
+            Draft("audit", "GET", "/{bucket}", query) for query in ("versions&max-keys=100", "uploads", "list-type=2")
+        ]
         listing = self._ask(self._direct, first, drafts[2])
         for key in re.findall(rb"<Key>([^<]*)</Key>", listing.body)[:4]:
             path = "/{bucket}/" + odd_path(key).replace(first.bucket, "{bucket}")
@@ -194,7 +202,9 @@ class Twins:
                 key = re.search(rb"<Key>([^<]*)</Key>", entry)
                 what = re.search(rb"<(UploadId|VersionId)>([^<]*)</", entry)
                 if key:
-                    query = f"{'uploadId' if what[1] == b'UploadId' else 'versionId'}={what[2].decode()}" if what else ""
+                    query = (
+                        f"{'uploadId' if what[1] == b'UploadId' else 'versionId'}={what[2].decode()}" if what else ""
+                    )
                     path = "/{bucket}/" + key[1].decode("latin-1").replace("+", "%20")
                     self._ask(self._direct, side, Draft("tidy", "DELETE", path, query))
         self._ask(self._direct, side, Draft("tidy", "DELETE", "/{bucket}"))
@@ -208,4 +218,4 @@ def odd_path(key: bytes) -> str:
     for entity, octets in ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"'"), (b"&amp;", b"&")):
         key = key.replace(entity, octets)
     key = re.sub(rb"&#(x?)([0-9A-Fa-f]+);", lambda m: chr(int(m[2], 16 if m[1] else 10)).encode(), key)
-    return "".join(chr(b) if chr(b).isalnum() and b < 128 or b in b"-._~/" else f"%{b:02X}" for b in key)
+    return "".join(chr(b) if (chr(b).isalnum() and b < 128) or b in b"-._~/" else f"%{b:02X}" for b in key)

@@ -73,6 +73,7 @@ pub struct S3Store {
 impl S3Store {
     async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
+        let alone = elsewhere || may_leave_a_body(request.method(), request.uri());
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
@@ -107,7 +108,6 @@ impl S3Store {
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
         let started = bodiless.then(tokio::time::Instant::now);
-        let alone = elsewhere || may_leave_a_body(&method, request.uri());
         let answer = self.exchange(ways, request, bodiless && method.is_safe(), alone).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());

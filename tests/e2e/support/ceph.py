@@ -95,7 +95,17 @@ class Ceph:
         keyring, monmap = str(self._folder / "keyring"), str(self._folder / "monmap")
         self._run("ceph-authtool", "--create-keyring", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
         self._run(
-            "ceph-authtool", keyring, "--gen-key", "-n", "client.admin", "--cap", "mon", "allow *", "--cap", "osd", "allow *"
+            "ceph-authtool",
+            keyring,
+            "--gen-key",
+            "-n",
+            "client.admin",
+            "--cap",
+            "mon",
+            "allow *",
+            "--cap",
+            "osd",
+            "allow *",
         )
         self._run("monmaptool", "--create", "--addv", "a", f"[v1:127.0.0.1:{port}]", "--fsid", fsid, monmap)
         self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring)
@@ -127,8 +137,12 @@ class Ceph:
 
     def _run(self, *argv: str, tolerant: bool = False) -> bytes:
         """What it prints. The monitor refuses now and then while it starts, which the `tolerant` do not mind."""
-        done = subprocess.run(argv, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        assert tolerant or done.returncode == 0, f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}"
+        done = subprocess.run(
+            argv, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        )
+        assert tolerant or done.returncode == 0, (
+            f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}"
+        )
         return done.stdout
 
     def _succeeds(self, *argv: str) -> bool:
