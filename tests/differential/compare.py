@@ -76,7 +76,7 @@ class Difference:
     through: str
 
     def __str__(self) -> str:
-        return f"{self.aspect}:\n    direct  {self.direct[:1500]!r}\n    through {self.through[:1500]!r}"
+        return f"{self.aspect}:\n    direct  {self.direct[:1000]!r}\n    through {self.through[:1000]!r}"
 
 
 def differences(direct: Heard, through: Heard) -> list[Difference]:
@@ -90,7 +90,10 @@ def differences(direct: Heard, through: Heard) -> list[Difference]:
             out.append(Difference(f"header {name}", str(left.get(name)), str(right.get(name))))
     bodies = [_body(direct), _body(through)]
     if bodies[0] != bodies[1]:
-        out.append(Difference("body", bodies[0].decode("latin-1"), bodies[1].decode("latin-1")))
+        # From a little before where they part.
+        parted = next((i for i, (a, b) in enumerate(zip(*bodies, strict=False)) if a != b), min(map(len, bodies)))
+        windows = [body[max(0, parted - 300) :].decode("latin-1") for body in bodies]
+        out.append(Difference("body", windows[0], windows[1]))
     if direct.answer.broken != through.answer.broken:
         out.append(Difference("ending", direct.answer.broken, through.answer.broken))
     return out

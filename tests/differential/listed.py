@@ -91,8 +91,8 @@ def _copy_source(draft: Draft, _direct: Answer, through: Answer, _difference: Di
     return source.endswith("?versionId=") and own(through) and code(through) == "InvalidArgument"
 
 
-def _version_2(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidRequest", "")
+def _two_signatures(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidArgument", "")
 
 
 BODY_FAULTS = {"sha256", "checksum", "chunk:1", "chunk:2", "trailer"}
@@ -154,7 +154,11 @@ ENTRIES = [
         "an empty version of a copy's source is refused here, since stores differ in what it means",
         _copy_source,
     ),
-    Entry("version-2", "`Signature=` in a query is taken for a signature of version 2", _version_2),
+    Entry(
+        "two-signatures",
+        "signed in its header or query, and with `Signature=` in its query: refused as S3 does",
+        _two_signatures,
+    ),
 ]
 
 

@@ -67,12 +67,15 @@ class Side:
 
     def learn(self, draft: Draft, answer: Answer) -> None:
         self.names.learn(answer)
+        if found := re.search(rb"<NextContinuationToken>([^<]+)<", answer.body):
+            self.tokens.append(found[1].decode())
+        # Reads are asked of one side only; both must know the same.
+        if draft.reads:
+            return
         if version := answer.get("x-amz-version-id"):
             self.versions.append(version)
         if (found := re.search(rb"<UploadId>([^<]+)</UploadId>", answer.body)) and draft.kind == "create-upload":
             self.uploads.append(found[1].decode())
-        if found := re.search(rb"<NextContinuationToken>([^<]+)<", answer.body):
-            self.tokens.append(found[1].decode())
         etag = answer.get("etag") or ""
         if found := re.search(rb"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)", answer.body):
             etag = etag or found[1].decode()
