@@ -6,6 +6,7 @@ A difference that is not listed is shrunk to the fewest and plainest requests th
 
 import argparse
 import collections
+import math
 import random
 import signal
 import sys
@@ -52,6 +53,7 @@ class Run:
         self.failing: dict[str, list[Step]] = {}
         self.shrink_until = 0.0
         self.plans = 0
+        self.plan: Plan = []
         self.survey: dict[str, list[Step]] = collections.defaultdict(list)
 
     def batch(self, number: int) -> list[Step]:
@@ -61,7 +63,8 @@ class Run:
         def check(plan: Plan) -> None:
             nonlocal last
             text = repr(plan)
-            out_of_time = time.monotonic() > (self.shrink_until or self.until) and self.options.only is None
+            until = self.shrink_until or (self.until if self.options.only is None else math.inf)
+            out_of_time = time.monotonic() > until
             if self.twins.gone is not None:
                 raise Gone(self.twins.gone)
             if out_of_time and text not in self.failing:
@@ -77,6 +80,7 @@ class Run:
             if steps and not self.options.survey:
                 self.shrink_until = self.shrink_until or time.monotonic() + SHRINK_SECONDS
                 self.failing[text] = last = steps
+                self.plan = plan
                 raise Differs(signature(steps[0]))
 
         test = settings(
@@ -106,7 +110,8 @@ class Run:
             failed = self.batch(number)
             if failed:
                 again = f"tests/run differential --store {self.twins.store} --seed {self.options.seed} --only {number}"
-                print(f"  DIFFERENT, found by: {again}\n{told(failed)}")
+                plan = "\n".join(f"  {at}. {draft!r:.800}" for at, draft in enumerate(self.plan))
+                print(f"  DIFFERENT, found by: {again}\n  the plan:\n{plan}\n  what differed:\n{told(failed)}")
                 return 1
             number += 1
             if self.options.only is not None or time.monotonic() > self.until:

@@ -91,7 +91,10 @@ class Connection:
 def _read_body(stream: BinaryIO, method: str, answer: Answer) -> bool:
     """Reads the body into the answer; whether the connection can be used again."""
     length = answer.get("content-length")
-    if method == "HEAD" or answer.status in (204, 304):
+    if method == "HEAD":
+        # Some stores send a body all the same; it must not be taken for the next answer.
+        return False
+    if answer.status in (204, 304):
         return True
     if (answer.get("transfer-encoding") or "").lower() == "chunked":
         body = bytearray()

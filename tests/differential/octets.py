@@ -10,7 +10,7 @@ import hmac
 import re
 import urllib.parse
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 from support.store import Target
@@ -48,6 +48,15 @@ class Draft:
     # What is wrong with it: "", "sha256", "checksum", "chunk:N", "trailer", "secret", "key", "late".
     fault: str = ""
     expect: bool = False
+
+    def __repr__(self) -> str:
+        """Only what is not as in most requests."""
+        told = [repr(getattr(self, name)) for name in ("kind", "method", "path", "query")]
+        for one in fields(self)[4:]:
+            value = getattr(self, one.name)
+            if value != one.default:
+                told.append(f"{one.name}={value!r}")
+        return f"Draft({', '.join(told)})"
 
     @property
     def reads(self) -> bool:
