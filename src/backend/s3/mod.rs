@@ -1,12 +1,13 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
 //! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`]) with current
-//! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
-//! above.
+//! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). Where the store says that a bucket
+//! is somewhere else, that is learnt ([`redirect`]). No retry, no limit: those sit above.
 
 pub mod connect;
 pub mod credentials;
 mod exchange;
 mod open;
+pub mod redirect;
 pub mod resolve;
 pub mod sign;
 mod wire;
@@ -14,17 +15,22 @@ mod wire;
 #[cfg(test)]
 mod address_tests;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::BytesMut;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{StreamExt, iter};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
-    full_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Taught, collect,
+    empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -32,6 +38,7 @@ use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
+use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
 /// What stays as it is in a path that we make: RFC 3986's unreserved characters and the slash.
@@ -59,7 +66,9 @@ pub struct S3Store {
     /// Current credentials.
     pub credentials: Credentials,
     /// The signer for the endpoint's region.
-    pub signer: Signer,
+    pub signer: Arc<Signer>,
+    /// The buckets that are somewhere else.
+    pub learnt: Learnt,
     /// For the date in the signature.
     pub now: WallClock,
     /// Counts what comes back.
@@ -69,14 +78,22 @@ pub struct S3Store {
 impl S3Store {
     async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
-        let (authority, path) = self.place(request.uri())?;
+        let asked = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let (bucket, rest) = bucket_of(&asked);
+        let method = request.method().clone();
+        if method == Method::PUT && is_bucket(rest) {
+            // It is yet to be made, here or where its document says.
+            self.learnt.forget(bucket);
+        }
+        let here = || Place { authority: self.authority.clone(), signer: Arc::clone(&self.signer) };
+        let place = self.learnt.place(bucket).unwrap_or_else(here);
+        let (authority, path) = self.address(&place, &asked)?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
         let credentials =
             self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
-        let method = request.method().clone();
-        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
+        place.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
@@ -88,11 +105,21 @@ impl S3Store {
         }
         match answer {
             Ok(response) => {
+                if let Some(refused) = no_answer(&response) {
+                    self.metrics.attempts_no_answer.inc();
+                    return Err(refused);
+                }
                 let unframed = ends_with_its_connection(&response);
                 let response = Watched::of(response, &self.clients.addresses);
                 let response = if unframed { self.framed(response).await? } else { response };
                 self.count(&response);
-                Ok(response)
+                if method == Method::DELETE && is_bucket(rest) && response.status().is_success() {
+                    self.learnt.forget(bucket);
+                }
+                match may_teach(response.status()) && !bucket.is_empty() {
+                    true => Ok(self.learn(&method, bucket, &place, response).await),
+                    false => Ok(response),
+                }
             }
             Err(error) => {
                 self.metrics.attempts_no_answer.inc();
@@ -140,6 +167,22 @@ impl S3Store {
         }
     }
 
+    /// Looks through an answer that may say where the bucket is, and marks it as [`Taught`] if that is news.
+    async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
+        let (head, body) = response.into_parts();
+        let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
+        let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
+        let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
+        let lesson = lesson(endpoint, bucket, asked, told);
+        let mut response = Response::from_parts(head, body);
+        if let Some(lesson) = lesson {
+            tracing::info!(bucket, region = lesson.region, "the store says where the bucket is; it is asked there from now on");
+            self.learnt.learn(bucket, lesson);
+            response.extensions_mut().insert(Taught);
+        }
+        response
+    }
+
     fn count<B>(&self, response: &Response<B>) {
         match response.status().as_u16() {
             // Whoever reads its code knows what it is, and counts it.
@@ -150,22 +193,63 @@ impl S3Store {
         }
     }
 
-    /// The host to ask and the raw path there, for a URI that names the bucket first in its path.
-    fn place(&self, uri: &Uri) -> Result<(Authority, PathAndQuery), BackendError> {
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        if self.addressing == Addressing::Path {
-            return Ok((self.authority.clone(), path));
+    /// The host to ask and the raw path there, for a path that names the bucket first.
+    fn address(&self, place: &Place, path: &PathAndQuery) -> Result<(Authority, PathAndQuery), BackendError> {
+        let (bucket, rest) = bucket_of(path);
+        if self.addressing == Addressing::Path || bucket.is_empty() {
+            return Ok((place.authority.clone(), path.clone()));
         }
-        let rest = path.as_str().strip_prefix('/').unwrap_or_default();
-        let bucket_end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (bucket, rest) = rest.split_at(bucket_end);
-        if bucket.is_empty() {
-            return Ok((self.authority.clone(), path));
-        }
-        let authority = Authority::try_from(format!("{bucket}.{}", self.authority)).map_err(internal)?;
+        let authority = Authority::try_from(format!("{bucket}.{}", place.authority)).map_err(internal)?;
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
     }
+}
+
+/// The bucket that a path names first, and what stands behind it.
+fn bucket_of(path: &PathAndQuery) -> (&str, &str) {
+    let rest = path.as_str().strip_prefix('/').unwrap_or_default();
+    rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()))
+}
+
+/// Whether what stands behind a bucket in a path is nothing, so that the request is about the bucket itself.
+fn is_bucket(rest: &str) -> bool {
+    matches!(rest, "" | "/")
+}
+
+/// Why what came is no answer: a status that ends no request, or two ways to tell where its body ends.
+fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
+    let because = |kind, why: String| Some(BackendError { kind, source: why.into() });
+    let (status, headers) = (response.status().as_u16(), response.headers());
+    if !(200..600).contains(&status) {
+        return because(BackendErrorKind::Garbled, format!("status {status}"));
+    }
+    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
+        return because(BackendErrorKind::Unframed, "Content-Length beside Transfer-Encoding".to_owned());
+    }
+    None
+}
+
+/// What of a body is here, up to `bytes_max`, and the body from its beginning.
+async fn peek(mut body: Body, bytes_max: usize) -> (bytes::Bytes, Body) {
+    let mut seen = BytesMut::new();
+    while seen.len() < bytes_max {
+        match body.frame().await {
+            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            None if seen.is_empty() => return (seen.freeze(), empty_body()),
+            None => {
+                let seen = seen.freeze();
+                return (seen.clone(), full_body(seen));
+            }
+            Some(Err(error)) => {
+                let seen = seen.freeze();
+                let broken = [Ok(Frame::data(seen.clone())), Err(error)];
+                return (seen, Body::new(StreamBody::new(iter(broken))));
+            }
+        }
+    }
+    let seen = seen.freeze();
+    let first = iter([Ok(Frame::data(seen.clone()))]);
+    (seen, Body::new(StreamBody::new(first.chain(BodyStream::new(body)))))
 }
 
 /// The same request, for one that has no body.
@@ -223,9 +307,16 @@ pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
 impl ObjectRead for S3Store {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
         Box::pin(async move {
-            match self.send(&self.clients.lean, get(ask)?).await {
-                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
-                attempt => attempt,
+            let mut lessons = 0;
+            loop {
+                let attempt = match self.send(&self.clients.lean, get(ask)?).await {
+                    Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
+                    attempt => attempt,
+                };
+                match attempt {
+                    Ok(response) if lessons < LESSONS_MAX && response.extensions().get::<Taught>().is_some() => lessons += 1,
+                    attempt => return attempt,
+                }
             }
         })
     }
