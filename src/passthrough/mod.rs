@@ -6,10 +6,12 @@
 //! Invariant: a write is sent once. If nothing of it was sent the client is told so, and if something was and no answer came, that
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
+mod buckets;
 mod deletes;
 mod headers;
 mod outcome;
 mod permitted;
+mod rename;
 mod rewrite;
 mod send;
 mod sent;
@@ -24,13 +26,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::breaker::Pass;
-use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
+use crate::backend::{Backend, Body, BoxError, Heard, collect, full_body, s3};
 use crate::budget::Pool;
 use crate::config::TailConfig;
 use crate::error::{Error, Kind, Result};
@@ -38,6 +40,8 @@ use crate::route::{Routes, host};
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+use rename::Names;
+use rewrite::Naming;
 
 /// Bytes of a store's refusal that are looked through for its code.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -68,6 +72,29 @@ pub struct Ask<'a> {
 struct Route {
     backend: Arc<Backend>,
     path: PathAndQuery,
+    /// The bucket's name there, where it is not the client's.
+    renamed: Option<String>,
+}
+
+impl Route {
+    /// What of an answer that is no error names the bucket, if that has another name here, or the store.
+    fn naming(&self, ask: &Ask<'_>) -> Naming {
+        let query = ask.head.uri.query().unwrap_or_default();
+        match rewrite::naming(&ask.head.method, ask.target, query, &ask.head.headers) {
+            Naming::Bucket if self.renamed.is_none() => Naming::Nothing,
+            naming => naming,
+        }
+    }
+
+    /// The names that the client knows.
+    fn names(&self, ask: &Ask<'_>) -> Names {
+        let scheme = if ask.secure { "https" } else { "http" };
+        let host = host(ask.head).unwrap_or_default().to_owned();
+        let path = ask.head.uri.path().to_owned();
+        let clients = ask.target.bucket.clone().unwrap_or_default();
+        let renamed = self.renamed.clone().map(|stores| (stores, clients));
+        Names { renamed, url: format!("{scheme}://{host}{path}"), host, path }
+    }
 }
 
 impl Passthrough {
@@ -92,6 +119,9 @@ impl Passthrough {
             return self.delete_objects(ask, body).await;
         }
         ask.authenticated.identity.authorise(&needed)?;
+        if self.is_merged_list(&ask) {
+            return self.list_buckets(ask, body).await;
+        }
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         let (body, verdict) = upload::prepare(ask.authenticated.payload.clone(), &mut headers, body).await?;
@@ -106,11 +136,12 @@ impl Passthrough {
             true => strip_auth_query(query),
             false => query.to_owned(),
         });
-        let (backend, path) = match &ask.target.bucket {
-            None => (self.routes.first().ok_or_else(none)?, "/".to_owned()),
+        let (backend, path, renamed) = match &ask.target.bucket {
+            None => (self.routes.first().ok_or_else(none)?, "/".to_owned(), None),
             Some(bucket) => {
                 let (backend, name) = self.routes.find(bucket).ok_or_else(none)?;
-                (backend, path_at_backend(ask.head.uri.path(), bucket, name, ask.target))
+                let renamed = (name != bucket).then(|| name.to_owned());
+                (backend, path_at_backend(ask.head.uri.path(), bucket, name, ask.target), renamed)
             }
         };
         let path = match query.filter(|query| !query.is_empty()) {
@@ -119,7 +150,7 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path })
+        Ok(Route { backend: Arc::clone(backend), path, renamed })
     }
 
     fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {
@@ -127,15 +158,29 @@ impl Passthrough {
         headers::strip_request(&mut headers);
         if let Some(value) = headers.get("x-amz-copy-source") {
             let source = CopySource::parse(value.as_bytes())?;
-            let elsewhere = || Error::new(Kind::NotImplemented, "a copy from one backend to another is not supported");
-            let (backend, name) = self.routes.find(&source.bucket).ok_or_else(elsewhere)?;
+            let (backend, name) = self.routes.find(&source.bucket).ok_or_else(|| {
+                Error::new(
+                    Kind::NoSuchBucket,
+                    format!("no backend is configured for the bucket {:?} of the copy's source", source.bucket),
+                )
+            })?;
             if !Arc::ptr_eq(backend, &route.backend) {
-                return Err(elsewhere());
+                let target = ask.target.bucket.as_deref().unwrap_or_default();
+                let message = format!(
+                    "the buckets {:?} and {target:?} are on different backends, between which nothing can be copied; read the object \
+                     and write it instead",
+                    source.bucket
+                );
+                return Err(Error::new(Kind::NotImplemented, message));
             }
             if name != source.bucket {
                 let renamed = rewrite::copy_source(value, name);
                 headers.insert("x-amz-copy-source", renamed);
             }
+        }
+        if route.naming(ask) != Naming::Nothing {
+            // What is looked into must be text.
+            headers.remove(header::ACCEPT_ENCODING);
         }
         Ok(headers)
     }
@@ -154,15 +199,20 @@ impl Passthrough {
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
-        if let Some(location) = response.headers_mut().get_mut(header::LOCATION) {
-            *location = HeaderValue::from_str(ask.head.uri.path()).map_err(|e| internal(e.into()))?;
+        if let Some(said) = response.headers_mut().get_mut(header::LOCATION)
+            && let Some(own) = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some())
+        {
+            *said = own;
         }
-        if rewrite::names_location(&ask.head.method, ask.head.uri.query().unwrap_or_default()) && status.is_success() {
-            let scheme = if ask.secure { "https" } else { "http" };
-            let url = format!("{scheme}://{}{}", host(ask.head).unwrap_or_default(), ask.head.uri.path());
-            return Ok(rewrite::location(response, &url));
+        let is_error = status.is_client_error() || status.is_server_error();
+        if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
+            return Ok(response);
         }
-        Ok(response)
+        match is_error {
+            true => named_error(response, route.names(ask), route.backend.attempt_timeout).await,
+            false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
+            false => Ok(response),
+        }
     }
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
@@ -240,6 +290,26 @@ async fn read_refusal(response: Response<Body>, method: &Method, backend: &Backe
     Ok(Response::from_parts(head, upload::resumed(first, body)))
 }
 
+/// The answer with its client's names. It streams: a store that takes long to complete an upload sends white space meanwhile, which
+/// is there to keep the client waiting. So its length is not known.
+fn named(mut response: Response<Body>, names: Names) -> Response<Body> {
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.map(|body| rename::streamed(body, names))
+}
+
+/// An error with its client's names. As a rule it is short, and then its length is known.
+async fn named_error(response: Response<Body>, names: Names, patience: Duration) -> Result<Response<Body>> {
+    let length = response.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_none_or(|length| length > ERROR_BYTES_MAX) {
+        return Ok(named(response, names));
+    }
+    let (mut head, body) = response.into_parts();
+    let body = timeout(patience, collect(body, ERROR_BYTES_MAX)).await.map_err(|late| broken_error(late.into()))?;
+    let body = rename::whole(&body.map_err(broken_error)?, &names).map_err(broken_error)?;
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Ok(Response::from_parts(head, full_body(body)))
+}
+
 fn broken_error(source: BoxError) -> Error {
     Error::new(Kind::BadGateway, "the store broke off in its answer").with_source(source)
 }
@@ -257,8 +327,9 @@ fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> S
     }
 }
 
-fn internal(source: BoxError) -> Error {
-    Error::new(Kind::InternalError, "the gateway failed; this is its fault").with_source(source)
+/// A body that a request should not have had, and that did not come whole either.
+fn broken_request(source: BoxError) -> Error {
+    Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(source)
 }
 
 fn too_long() -> Error {

@@ -195,10 +195,9 @@ fn regions_of(own: &str, region: &str, name: &str) -> Option<String> {
 fn aws_region(service: &str) -> Option<String> {
     let region = match service {
         "s3" => "us-east-1",
-        _ => service
-            .strip_prefix("s3.dualstack.")
-            .or_else(|| service.strip_prefix("s3."))
-            .or_else(|| service.strip_prefix("s3-"))?,
+        _ => {
+            service.strip_prefix("s3.dualstack.").or_else(|| service.strip_prefix("s3.")).or_else(|| service.strip_prefix("s3-"))?
+        }
     };
     is_region(region).then(|| region.to_owned())
 }
@@ -264,10 +263,8 @@ mod tests {
     /// Status, method, headers and body of an answer to a request for `b` at `host`, and where it leads.
     fn learnt(host: &str, region: &str, status: u16, pairs: &[(&'static str, &str)], body: &str) -> Option<(String, String, bool)> {
         let place = at(host, region);
-        let headers: HeaderMap = pairs
-            .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().expect("a value")))
-            .collect();
+        let headers: HeaderMap =
+            pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().expect("a value"))).collect();
         let status = StatusCode::from_u16(status).expect("valid");
         let method = if body == "HEAD" { Method::HEAD } else { Method::GET };
         let told = Told { method: &method, status, headers: &headers, body: if body == "HEAD" { b"" } else { body.as_bytes() } };
@@ -314,8 +311,15 @@ mod tests {
         let location = [("location", "http://b.s3.two.store.test:9000/k")];
         let two = to("s3.two.store.test:9000", "two", false);
         assert_eq!(learnt("s3.one.store.test:9000", "one", 307, &location, ""), two);
-        assert_eq!(learnt("s3.one.store.test:9000", "one", 301, &[("x-amz-bucket-region", "two")], ""), to("s3.two.store.test:9000", "two", true));
-        assert_eq!(learnt("store.test", "one", 301, &[("x-amz-bucket-region", "two")], ""), to("store.test", "two", true), "none in it");
+        assert_eq!(
+            learnt("s3.one.store.test:9000", "one", 301, &[("x-amz-bucket-region", "two")], ""),
+            to("s3.two.store.test:9000", "two", true)
+        );
+        assert_eq!(
+            learnt("store.test", "one", 301, &[("x-amz-bucket-region", "two")], ""),
+            to("store.test", "two", true),
+            "none in it"
+        );
     }
 
     #[test]
