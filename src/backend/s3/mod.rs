@@ -14,6 +14,8 @@ mod wire;
 
 #[cfg(test)]
 mod address_tests;
+#[cfg(test)]
+mod redirect_tests;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -223,8 +225,16 @@ fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
     if !(200..600).contains(&status) {
         return because(BackendErrorKind::Garbled, format!("status {status}"));
     }
-    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-        return because(BackendErrorKind::Unframed, "Content-Length beside Transfer-Encoding".to_owned());
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        // Any other coding is none that we take off, and would end with the connection.
+        let only_chunks = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+        if !only_chunks || headers.contains_key(header::CONTENT_LENGTH) {
+            return because(
+                BackendErrorKind::Unframed,
+                "a Transfer-Encoding that is not chunked, or a Content-Length beside it".to_owned(),
+            );
+        }
     }
     None
 }
