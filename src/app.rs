@@ -99,7 +99,7 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
         authenticator: Arc::clone(&authenticator),
         domains: server.domains.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
-        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail),
+        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail).in_region(&server.region),
     };
     let edge = EdgeConfig {
         requests_max: server.requests_max,

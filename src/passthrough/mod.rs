@@ -15,6 +15,7 @@ mod rename;
 mod rewrite;
 mod send;
 mod sent;
+mod shown;
 mod upload;
 
 use std::sync::Arc;
@@ -26,21 +27,20 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, VerifiedBody, permissions, strip_auth_query};
 use crate::backend::breaker::Pass;
-use crate::backend::{Backend, Body, BoxError, Heard, collect, full_body, s3};
+use crate::backend::{Backend, Body, BoxError, Heard, full_body, s3};
 use crate::budget::Pool;
 use crate::config::TailConfig;
 use crate::error::{Error, Kind, Result};
-use crate::route::{Routes, host};
+use crate::route::Routes;
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
-use rename::Names;
 use rewrite::Naming;
 
 /// Bytes of a store's refusal that are looked through for its code.
@@ -54,6 +54,8 @@ pub struct Passthrough {
     memory: Pool,
     /// Full jitter draws from zero to the first, doubled for each failure up to the second.
     backoff: (Duration, Duration),
+    /// The region that clients sign for.
+    region: Option<HeaderValue>,
 }
 
 /// A request that is on its way: what the edge, `route` and `auth` found out about it.
@@ -76,37 +78,22 @@ struct Route {
     renamed: Option<String>,
 }
 
-impl Route {
-    /// What of an answer that is no error names the bucket, if that has another name here, or the store.
-    fn naming(&self, ask: &Ask<'_>) -> Naming {
-        let query = ask.head.uri.query().unwrap_or_default();
-        match rewrite::naming(&ask.head.method, ask.target, query, &ask.head.headers) {
-            Naming::Bucket if self.renamed.is_none() => Naming::Nothing,
-            naming => naming,
-        }
-    }
-
-    /// The names that the client knows.
-    fn names(&self, ask: &Ask<'_>) -> Names {
-        let scheme = if ask.secure { "https" } else { "http" };
-        let host = host(ask.head).unwrap_or_default().to_owned();
-        let path = ask.head.uri.path().to_owned();
-        let clients = ask.target.bucket.clone().unwrap_or_default();
-        let renamed = self.renamed.clone().map(|stores| (stores, clients));
-        Names { renamed, url: format!("{scheme}://{host}{path}"), host, path }
-    }
-}
-
 impl Passthrough {
     /// A service over `routes`.
     pub fn new(routes: Arc<Routes<Arc<Backend>>>, stalls: Arc<StallWatch>, memory: Pool) -> Self {
         let TailConfig { backoff_base, backoff_max, .. } = TailConfig::default();
-        Self { routes, stalls, memory, backoff: (backoff_base, backoff_max) }
+        Self { routes, stalls, memory, backoff: (backoff_base, backoff_max), region: None }
     }
 
     /// With the back-off of `tail` before a GET or HEAD is sent again.
     pub fn with_backoff(self, tail: &TailConfig) -> Self {
         Self { backoff: (tail.backoff_base, tail.backoff_max), ..self }
+    }
+
+    /// For clients that sign for `region`: where a store says which one a bucket is in, that is what they are told, because some
+    /// sign for it from then on.
+    pub fn in_region(self, region: &str) -> Self {
+        Self { region: HeaderValue::from_str(region).ok(), ..self }
     }
 
     /// Authorises the request and forwards it.
@@ -199,20 +186,15 @@ impl Passthrough {
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
+        if let (Some(said), Some(region)) = (response.headers_mut().get_mut("x-amz-bucket-region"), &self.region) {
+            *said = region.clone();
+        }
         if let Some(said) = response.headers_mut().get_mut(header::LOCATION)
             && let Some(own) = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some())
         {
             *said = own;
         }
-        let is_error = status.is_client_error() || status.is_server_error();
-        if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
-            return Ok(response);
-        }
-        match is_error {
-            true => named_error(response, route.names(ask), route.backend.attempt_timeout).await,
-            false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
-            false => Ok(response),
-        }
+        shown::to_client(ask, &route, response).await
     }
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
@@ -288,26 +270,6 @@ async fn read_refusal(response: Response<Body>, method: &Method, backend: &Backe
     }
     let first = (!seen.is_empty()).then(|| seen.freeze());
     Ok(Response::from_parts(head, upload::resumed(first, body)))
-}
-
-/// The answer with its client's names. It streams: a store that takes long to complete an upload sends white space meanwhile, which
-/// is there to keep the client waiting. So its length is not known.
-fn named(mut response: Response<Body>, names: Names) -> Response<Body> {
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    response.map(|body| rename::streamed(body, names))
-}
-
-/// An error with its client's names. As a rule it is short, and then its length is known.
-async fn named_error(response: Response<Body>, names: Names, patience: Duration) -> Result<Response<Body>> {
-    let length = response.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_none_or(|length| length > ERROR_BYTES_MAX) {
-        return Ok(named(response, names));
-    }
-    let (mut head, body) = response.into_parts();
-    let body = timeout(patience, collect(body, ERROR_BYTES_MAX)).await.map_err(|late| broken_error(late.into()))?;
-    let body = rename::whole(&body.map_err(broken_error)?, &names).map_err(broken_error)?;
-    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-    Ok(Response::from_parts(head, full_body(body)))
 }
 
 fn broken_error(source: BoxError) -> Error {

@@ -523,6 +523,12 @@ def test_a_304_and_an_ordinary_400_are_answers(odd: Gateway, scripted: ScriptedS
     assert [ask.region for ask in scripted.of("one-answers")] == ["us-east-1"] * 2
 
 
+def test_clients_are_told_the_region_that_they_sign_for(odd: Gateway, scripted: ScriptedStore) -> None:
+    """Some ask with HEAD which region a bucket is in, and sign for it from then on; the gateway has one for all."""
+    scripted.on("one-region", lambda _: answer(200, {"x-amz-bucket-region": TRUE_REGION}))
+    assert call(odd.s3, "HEAD", "/one-region").get("x-amz-bucket-region") == odd.s3.region
+
+
 def test_what_is_learnt_of_one_bucket_is_not_of_another(odd: Gateway, scripted: ScriptedStore) -> None:
     scripted.on("one-learnt", in_region(signed_wrong))
     scripted.on("one-unlearnt", at_home)

@@ -8,6 +8,7 @@ pub mod credentials;
 mod exchange;
 mod open;
 pub mod redirect;
+mod refusal;
 pub mod resolve;
 pub mod sign;
 mod wire;
@@ -17,10 +18,12 @@ mod address_tests;
 #[cfg(test)]
 mod redirect_tests;
 
+pub use refusal::{asks_for_pace, error_code, error_member, is_about_our_signature};
+
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{StreamExt, iter};
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -29,6 +32,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Taught, collect,
@@ -100,7 +104,7 @@ impl S3Store {
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
-        let started = bodiless.then(tokio::time::Instant::now);
+        let started = bodiless.then(Instant::now);
         let answer = self.exchange(ways, request, bodiless && method.is_safe(), elsewhere).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
@@ -178,8 +182,11 @@ impl S3Store {
         let lesson = lesson(endpoint, bucket, asked, told);
         let mut response = Response::from_parts(head, body);
         if let Some(lesson) = lesson {
-            tracing::info!(bucket, region = lesson.region, "the store says where the bucket is; it is asked there from now on");
-            self.learnt.learn(bucket, lesson);
+            let region = lesson.region.clone();
+            match self.learnt.learn(bucket, lesson) {
+                true => tracing::info!(bucket, region, "the store says where the bucket is; it is asked there from now on"),
+                false => tracing::debug!(bucket, region, "the store says once more where the bucket is"),
+            }
             response.extensions_mut().insert(Taught);
         }
         response
@@ -239,11 +246,13 @@ fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
     None
 }
 
-/// What of a body is here, up to `bytes_max`, and the body from its beginning.
-async fn peek(mut body: Body, bytes_max: usize) -> (bytes::Bytes, Body) {
+/// What of a body is here soon, up to `bytes_max`, and the body from its beginning.
+async fn peek(mut body: Body, bytes_max: usize) -> (Bytes, Body) {
+    let until = Instant::now() + redirect::BODY_PATIENCE;
     let mut seen = BytesMut::new();
     while seen.len() < bytes_max {
-        match body.frame().await {
+        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
+        match frame {
             Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
             None if seen.is_empty() => return (seen.freeze(), empty_body()),
             None => {
@@ -275,25 +284,6 @@ fn copy_of_head(request: &Request<Body>) -> Request<Body> {
 fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
     !framed && !http_body::Body::is_end_stream(response.body())
-}
-
-/// Whether an S3 error code asks for fewer requests, rather than tell of a failure.
-pub fn asks_for_pace(code: &str) -> bool {
-    matches!(code, "SlowDown" | "RequestLimitExceeded") || code.starts_with("Throttling")
-}
-
-/// Whether an S3 error code is about the signature of a request, that is, about ours.
-pub fn is_about_our_signature(code: &str) -> bool {
-    matches!(
-        code,
-        "AuthorizationHeaderMalformed"
-            | "ExpiredToken"
-            | "InvalidAccessKeyId"
-            | "InvalidToken"
-            | "RequestTimeTooSkewed"
-            | "SignatureDoesNotMatch"
-            | "TokenRefreshRequired"
-    )
 }
 
 fn internal(source: impl Into<BoxError>) -> BackendError {
@@ -362,40 +352,6 @@ impl Forward for S3Store {
     }
 }
 
-/// Longest S3 error code that is passed on.
-const CODE_BYTES_MAX: usize = 64;
-
-/// The `Code` of an S3 `<Error>` document, if it is one and the code is fit to be passed on.
-pub fn error_code(body: &[u8]) -> Option<String> {
-    let code = error_member(body, "Code")?;
-    let code = code.trim();
-    let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
-    fit.then(|| code.to_owned())
-}
-
-/// The text of a member of an S3 `<Error>` document, if it is one.
-pub fn error_member(body: &[u8], name: &str) -> Option<String> {
-    use quick_xml::escape::resolve_predefined_entity;
-    use quick_xml::events::Event;
-    let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
-    let mut path: Vec<String> = Vec::new();
-    let mut member = String::new();
-    loop {
-        match reader.read_event().ok()? {
-            Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
-            Event::End(_) if path == ["Error", name] => return Some(member),
-            Event::End(_) => drop(path.pop()),
-            Event::Text(text) if path == ["Error", name] => member.push_str(&text),
-            Event::GeneralRef(entity) if path == ["Error", name] => match entity.resolve_char_ref().ok()? {
-                Some(character) => member.push(character),
-                None => member.push_str(resolve_predefined_entity(&entity)?),
-            },
-            Event::Eof => return None,
-            _ => {}
-        }
-    }
-}
-
 /// Headers of a batch that go along with each of its reads.
 pub fn read_headers(headers: &HeaderMap, names: &[&'static str]) -> HeaderMap {
     names.iter().filter_map(|name| headers.get(*name).map(|value| (http::HeaderName::from_static(name), value.clone()))).collect()
@@ -409,25 +365,5 @@ mod tests {
     fn paths_are_encoded_once_and_never_normalised() {
         assert_eq!(object_path("b", "a b/../%20//é+~", None), "/b/a%20b/../%2520//%C3%A9%2B~");
         assert_eq!(object_path("b", "/k", Some("a/b=")), "/b//k?versionId=a%2Fb%3D");
-    }
-
-    #[test]
-    fn a_code_is_taken_from_an_s3_error_only() {
-        let code = |body: &str| error_code(body.as_bytes());
-        assert_eq!(code("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>").as_deref(), Some("NoSuchKey"));
-        assert_eq!(code("<Error xmlns=\"x\"><Message>m</Message><Code> Slow.Down </Code></Error>").as_deref(), Some("Slow.Down"));
-        for body in [
-            "",
-            "<html><Code>X</Code></html>",
-            "<Error><Code>no such</Code></Error>",
-            "<Error><Code>No&amp;Such</Code></Error>",
-            "<Error><Code></Code></Error>",
-            "<Error><a><Code>X</Code></a></Error>",
-            "not xml",
-            "<Error><Code>",
-        ] {
-            assert_eq!(code(body), None, "{body}");
-        }
-        assert_eq!(code(&format!("<Error><Code>{}</Code></Error>", "x".repeat(65))), None);
     }
 }

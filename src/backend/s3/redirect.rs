@@ -34,6 +34,9 @@ const REGION_BYTES_MAX: usize = 63;
 /// Bytes of a redirect or a refusal that are looked through.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// How long such a body is waited for once its head is here.
+pub(super) const BODY_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Where requests go, and for which region they are signed.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -230,14 +233,15 @@ impl Learnt {
         None
     }
 
-    /// Remembers where `bucket` is.
-    pub(super) fn learn(&self, bucket: &str, lesson: Lesson) {
+    /// Remembers where `bucket` is, and says whether nothing was known of it.
+    pub(super) fn learn(&self, bucket: &str, lesson: Lesson) -> bool {
         let until = Instant::now() + if lesson.lasting { LASTING } else { PASSING };
         let mut known = self.lock();
         let kept = known.iter().find(|(_, (place, _))| place.signer.region() == lesson.region);
         let signer = kept.map_or_else(|| Arc::new(Signer::new(&lesson.region)), |(_, (place, _))| Arc::clone(&place.signer));
-        known.put(bucket.to_owned(), (Place { authority: lesson.authority, signer }, until));
+        let before = known.put(bucket.to_owned(), (Place { authority: lesson.authority, signer }, until));
         self.some.store(true, Ordering::Relaxed);
+        before.is_none()
     }
 
     /// The bucket is gone, or is about to be made: it may be anywhere.
@@ -354,8 +358,8 @@ mod tests {
         let known = Learnt::default();
         let lesson = |lasting| Lesson { authority: "h".parse().expect("valid"), region: "r".into(), lasting };
         assert!(known.place("b").is_none());
-        known.learn("b", lesson(false));
-        known.learn("c", lesson(true));
+        assert!(known.learn("b", lesson(true)) && !known.learn("b", lesson(false)));
+        assert!(known.learn("c", lesson(true)));
         let region = |bucket| known.place(bucket).map(|place| place.signer.region().to_owned());
         assert_eq!((region("b").as_deref(), region("c").as_deref(), region("d")), (Some("r"), Some("r"), None));
         tokio::time::advance(PASSING).await;
@@ -365,7 +369,7 @@ mod tests {
         known.learn("b", lesson(true));
         known.forget("b");
         assert!(known.place("b").is_none());
-        (0..5000).for_each(|n| known.learn(&n.to_string(), lesson(true)));
+        assert!((0..5000).all(|n| known.learn(&n.to_string(), lesson(true))), "each is new");
         assert_eq!(known.lock().len(), BUCKETS_MAX.get());
     }
 }
