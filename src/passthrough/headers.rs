@@ -6,6 +6,9 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 /// Headers that are of one connection only (RFC 9110 section 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
+/// What an answer says of the hosts that it came from: none of them is for the gateway's client to see or to go to.
+const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "refresh", "via"];
+
 /// Prefix of further ones.
 const PROXY_PREFIX: &str = "proxy-";
 
@@ -16,7 +19,7 @@ const FORWARDED_PREFIX: &str = "x-forwarded-";
 const OF_OUR_CLIENT: &[&str] =
     &["authorization", "date", "expect", "forwarded", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
 
-/// Removes the headers of one connection from an answer, with those that its `Connection` names.
+/// Removes the headers of one connection from an answer, with those that its `Connection` names, and what says where it came from.
 pub fn strip_answer(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -26,6 +29,7 @@ pub fn strip_answer(headers: &mut HeaderMap) {
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
     named.iter().for_each(|name| remove(headers, name.as_str()));
+    OF_THE_STORES_HOST.iter().for_each(|name| remove(headers, name));
     strip_connection(headers);
 }
 
@@ -102,6 +106,8 @@ mod tests {
             ("x-hop", "1"),
             ("proxy-authenticate", "x"),
             ("te", "trailers"),
+            ("via", "1.1 store-3.internal"),
+            ("alt-svc", "h3=\":8443\""),
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);
