@@ -245,7 +245,7 @@ fn broken_error(source: BoxError) -> Error {
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.
-fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> String {
+pub fn path_at_backend(path: &str, bucket: &str, name: &str, target: &S3Target) -> String {
     let path_style = path
         .strip_prefix('/')
         .and_then(|rest| rest.strip_prefix(bucket))
