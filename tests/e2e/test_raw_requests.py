@@ -605,3 +605,82 @@ def test_the_good_http2_request_is_good(gate: Gateway, store: Target) -> None:
 def test_an_http2_client_that_stops_writes_nothing(gate: Gateway) -> None:
     how, body = http2_outcome(gate.s3, http2_fields(gate.s3), BODY[:5], end=False)
     assert how == "answer" and Answer(0, [], body).xml("Code") == "RequestTimeout", body
+
+
+def http2_end(sock: socket.socket) -> str:
+    """What the client is told first: `goaway`, `reset` of a stream, or nothing but that the connection is `closed`."""
+    with sock.makefile("rb") as stream:
+        try:
+            while True:
+                frame = http2.read_frame(stream)
+                if frame.kind == http2.GOAWAY:
+                    return "goaway"
+                if frame.kind == http2.RST_STREAM:
+                    return "reset"
+        except ConnectionError:
+            return "closed"
+
+
+def head_without_end(target: Target) -> bytes:
+    return http2.frame(http2.HEADERS, http2.encode(http2_fields(target)), 0, 1)
+
+
+def continuations(target: Target) -> Iterator[bytes]:
+    """A head that does not end: a small one, and fields without number behind it."""
+    yield head_without_end(target)
+    fields = http2.encode([("x-one", "a" * 1000)] * 15)
+    for _ in range(4000):
+        yield http2.frame(http2.CONTINUATION, fields, 0, 1)
+
+
+def empty_continuations(target: Target) -> Iterator[bytes]:
+    yield head_without_end(target)
+    for _ in range(2000):
+        yield http2.frame(http2.CONTINUATION, b"", 0, 1) * 100
+
+
+def bomb(target: Target) -> Iterator[bytes]:
+    """One field of 3,900 octets, kept by the receiver and named again by one octet (RFC 7541 section 7.3), 10,000 times."""
+    field = b"\x40" + http2.encode([("x-one", "a" * 3900)])[1:]
+    block = http2.encode(http2_fields(target)) + field + b"\xbe" * 10_000
+    yield http2.frame(http2.HEADERS, block, http2.END_HEADERS, 1)
+    yield http2.frame(http2.DATA, BODY, http2.END_STREAM, 1)
+
+
+def resets(target: Target) -> Iterator[bytes]:
+    """Requests that are taken back before they can be answered (CVE-2023-44487)."""
+    block = http2.encode(http2_fields(target))
+    for number in range(1, 20_001, 2):
+        yield http2.frame(http2.HEADERS, block, http2.END_HEADERS, number) + http2.frame(
+            http2.RST_STREAM, b"\0\0\0\x08", 0, number
+        )
+
+
+def streams(target: Target) -> Iterator[bytes]:
+    """More requests at once than are allowed, each without its body."""
+    block = http2.encode(http2_fields(target))
+    for number in range(1, 2001, 2):
+        yield http2.frame(http2.HEADERS, block, http2.END_HEADERS, number)
+    yield http2.frame(http2.RST_STREAM, b"\0\0\0\x08", 0, 1)
+
+
+FLOODS = [continuations, empty_continuations, bomb, resets, streams]
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_of_http2_ends_and_others_are_served(gate: Gateway, flood: Callable[[Target], Iterator[bytes]]) -> None:
+    """Whatever the client goes on to send, its connection or its requests end, and it takes no place from others."""
+    with http2.begin(gate.s3) as sock:
+        sent = 0
+        try:
+            for octets in flood(gate.s3):
+                sock.sendall(octets)
+                sent += len(octets)
+        except ConnectionError:
+            pass
+        assert call(gate.s3, "GET", f"/{BUCKET}/k").body == b"value"
+        try:
+            assert http2_end(sock) in ("goaway", "reset", "closed")
+        except ConnectionError:
+            pass
+        assert sent < 50 << 20

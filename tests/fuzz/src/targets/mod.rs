@@ -7,8 +7,11 @@ pub mod multipart;
 pub mod policy;
 pub mod ranges;
 
+/// A function that panics where its promise does not hold.
+pub type Target = fn(&[u8]);
+
 /// Names and functions. A name is also that of the folder with the kept inputs, below `corpus`.
-pub const ALL: &[(&str, fn(&[u8]))] = &[
+pub const ALL: &[(&str, Target)] = &[
     ("batch_body", batch_body::run),
     ("head", head::run),
     ("multipart", multipart::run),
