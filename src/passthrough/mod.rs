@@ -136,6 +136,9 @@ impl Passthrough {
 
     /// Forwards a request without a signature as it is, with none: what the store lets anybody do is for the store to say.
     async fn answer_nobody(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        if self.is_merged_list(&ask) {
+            return self.list_buckets(ask, body).await;
+        }
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         // Without a signature of the head there is none to go on from.
@@ -350,10 +353,14 @@ fn broken_error(source: BoxError) -> Error {
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.
-fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
+pub fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
     let path = &target.path;
     // A name that the client encoded is written anew, too.
-    let path_style = !target.bucket_in_host && path[1..].starts_with(bucket);
+    let path_style = !target.bucket_in_host
+        && path
+            .strip_prefix('/')
+            .and_then(|rest| rest.strip_prefix(bucket))
+            .is_some_and(|rest| rest.strip_prefix('/').unwrap_or(rest) == target.raw_key);
     match (path_style, name == bucket) {
         (true, true) => path.to_owned(),
         (true, false) => format!("/{name}{}", &path[1 + bucket.len()..]),

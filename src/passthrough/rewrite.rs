@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn an_objects_own_bytes_are_never_looked_into() {
         let naming_of = |method: Method, key: Option<&str>, query: &str, copy: bool| {
-            let target = S3Target { bucket: Some("b".into()), key: key.map(|k| k.into()), raw_key: String::new() };
+            let target = S3Target { bucket: Some("b".into()), key: key.map(|k| k.into()), ..S3Target::default() };
             let mut headers = HeaderMap::new();
             if copy {
                 headers.insert("x-amz-copy-source", HeaderValue::from_static("b/k"));

@@ -15,7 +15,7 @@ use super::redirect::Learnt;
 use super::resolve::Resolve;
 use super::sign::{EMPTY_SHA256, Signer};
 use super::{Addressing, Authority, S3Store, Scheme};
-use crate::backend::{Forward, ObjectRead, ReadAsk, Taught, collect, empty_body, full_body};
+use crate::backend::{Forward, ObjectRead, ReadAsk, Sender, Taught, collect, empty_body, full_body};
 use crate::telemetry::Metrics;
 use crate::types::ObjectKey;
 
@@ -108,6 +108,7 @@ impl Rig {
             if_none_match: None,
             headers: Arc::default(),
             elsewhere: false,
+            sender: Sender::Gateway,
         };
         let response = self.store.read(&ask).await.expect("answered");
         let status = response.status();
