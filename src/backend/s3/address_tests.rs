@@ -250,9 +250,13 @@ impl Rig {
     }
 
     async fn write(&self, body: Body) -> Attempt {
+        self.forward(Method::PUT, "/bucket/k", body).await
+    }
+
+    async fn forward(&self, method: Method, uri: &'static str, body: Body) -> Attempt {
         let mut request = Request::new(body);
-        *request.method_mut() = Method::PUT;
-        *request.uri_mut() = Uri::from_static("/bucket/k");
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_static(uri);
         request.headers_mut().insert("x-amz-content-sha256", HeaderValue::from_static("UNSIGNED-PAYLOAD"));
         self.store.forward(request).await
     }
@@ -284,6 +288,20 @@ async fn several_addresses_share_the_load() {
     for server in &servers {
         assert!(server.count() >= 8, "{}", server.count());
     }
+}
+
+/// The server knows no HEAD: it sends a body all the same.
+#[tokio::test]
+async fn a_body_behind_the_answer_to_a_head_meets_nobody_else() {
+    let (port, mut found) = listeners(&[FIRST]).await;
+    let server = Server::on(found.pop().expect("one"), Act::Answer);
+    let rig = Rig::new(port, &[FIRST]);
+    for _ in 0..10 {
+        let answer = rig.forward(Method::HEAD, "/bucket/k?acl", empty_body()).await.expect("an answer");
+        assert!(collect(answer.into_body(), 100).await.expect("no body").is_empty());
+        rig.write(full_body("x")).await.expect("the answer to this and not what lay about");
+    }
+    assert_eq!(server.count(), 20);
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ use crate::types::WallClock;
 use chunks::Announced;
 use connect::{Clients, Ways};
 use credentials::Credentials;
-use exchange::{Distrusted, Watched, exchange};
+use exchange::{Distrusted, Watched, exchange, may_leave_a_body};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -91,6 +91,7 @@ impl S3Store {
         let asked = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let (bucket, rest) = bucket_of(&asked);
         let method = request.method().clone();
+        let alone = elsewhere || may_leave_a_body(&method, request.uri());
         if method == Method::PUT && is_bucket(rest) {
             // It is yet to be made, here or where its document says.
             self.learnt.forget(bucket);
@@ -130,7 +131,7 @@ impl S3Store {
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
         let started = bodiless.then(Instant::now);
-        let answer = self.exchange(ways, request, bodiless && method.is_safe(), elsewhere).await;
+        let answer = self.exchange(ways, request, bodiless && method.is_safe(), alone).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
@@ -160,7 +161,8 @@ impl S3Store {
     }
 
     /// Sends a request over a connection that there is reason to trust. What is `safe` finds out which one it was given and takes
-    /// another if need be; what must not be sent twice does not try one at all while an address is silent.
+    /// another if need be; what must not be sent twice does not try one at all while an address is silent. What goes `elsewhere`
+    /// gets a new one, which is not kept.
     async fn exchange(
         &self,
         ways: &Ways,

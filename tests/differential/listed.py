@@ -1,0 +1,217 @@
+"""Differences that are known and stay, each with its reason. What is listed is counted and not reported."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from differential.compare import Difference, code
+from differential.exchange import Answer
+from differential.octets import PRESIGNED, STREAMING, Draft
+
+Matcher = Callable[[Draft, Answer, Answer, Difference], bool]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`stores` is empty for all."""
+
+    name: str
+    reason: str
+    matches: Matcher
+    stores: tuple[str, ...] = ()
+
+
+def own(answer: Answer) -> bool:
+    """Whether the gateway answered by itself."""
+    identity = answer.get("x-batchgate-request-id")
+    return identity is not None and identity == answer.get("x-amz-request-id")
+
+
+def _refused(answer: Answer) -> bool:
+    return answer.status >= 400
+
+
+def _same_refusal(_draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
+    same_code = code(direct) == code(through) or not (direct.body and through.body)
+    return own(through) and direct.status == through.status and same_code and difference.aspect != "status"
+
+
+def _wrong_body(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.fault in BODY_FAULTS and own(through) and _refused(direct) and _refused(through)
+
+
+def _wrong_body_taken(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.fault in BODY_FAULTS and own(through) and not _refused(direct) and _refused(through)
+
+
+def _chunks(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.signing in STREAMING and _refused(direct) and not own(through)
+
+
+def _encoding(_draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
+    return difference.aspect == "header content-encoding" and "aws-chunked" in (direct.get("content-encoding") or "")
+
+
+def _store_cannot_verify(_draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    ours = (
+        own(through)
+        and through.status == 502
+        and (not through.body or b"the gateway's own credentials" in through.body)
+    )
+    return ours and _signature_refused(direct)
+
+
+def _signed_anew(_draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return _signature_refused(direct) and not own(through)
+
+
+def _signature_refused(answer: Answer) -> bool:
+    return answer.status == 403 and (not answer.body or code(answer) == "SignatureDoesNotMatch")
+
+
+def _presigned_repeated(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    names = [name.lower() for name, _ in draft.headers]
+    return draft.signing == PRESIGNED and len(names) != len(set(names)) and own(through) and through.status == 502
+
+
+def _error_length(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
+    return (
+        draft.method == "HEAD"
+        and difference.aspect == "header content-length"
+        and direct.status == through.status >= 400
+    )
+
+
+def _list_of_deletes(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.kind == "delete-objects" and own(through) and code(through) == "MalformedXML"
+
+
+def _copy_source(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    source = next((value for name, value in draft.headers if name == "x-amz-copy-source"), "")
+    return source.endswith("?versionId=") and own(through) and code(through) == "InvalidArgument"
+
+
+def _two_signatures(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidArgument", "")
+
+
+BODY_FAULTS = {"sha256", "checksum", "chunk:1", "chunk:2", "trailer"}
+ENTRIES = [
+    Entry(
+        "own-words",
+        "a refusal of the gateway's own has the store's status and code, but its own words and none of the store's headers",
+        _same_refusal,
+    ),
+    Entry(
+        "order-of-refusals",
+        "a body that is not what was signed is refused here; the store may have refused for another reason first",
+        _wrong_body,
+    ),
+    Entry(
+        "body-verified",
+        "a body that is not what was signed or has another checksum is refused here, also where a store takes it",
+        _wrong_body_taken,
+    ),
+    Entry(
+        "chunks-decoded",
+        "chunked uploads are decoded and verified here, also where the store does not know their form",
+        _chunks,
+    ),
+    Entry(
+        "aws-chunked",
+        "`aws-chunked` is a coding of the transfer only: it is not kept with the object, which some stores do",
+        _encoding,
+    ),
+    Entry(
+        "store-cannot-verify",
+        "a request whose signature the store reads differently from S3 (not UTF-8, repeated names) is refused with "
+        "502, since the store then means the gateway's signature; the client's own was right",
+        _store_cannot_verify,
+    ),
+    Entry(
+        "signed-anew",
+        "a request whose signature the store reads differently from S3 may be good when signed anew by the gateway",
+        _signed_anew,
+    ),
+    Entry(
+        "presigned-repeated",
+        "the store ignores repeated headers of a presigned request, and misreads those of a signed one, which ours is",
+        _presigned_repeated,
+        ("versitygw", "ceph"),
+    ),
+    Entry(
+        "error-length",
+        "the length of an error document that only a GET would show, and that tells of the request",
+        _error_length,
+    ),
+    Entry(
+        "list-of-deletes",
+        "what parsers could read differently in a DeleteObjects document is refused here, since it is judged key by key",
+        _list_of_deletes,
+    ),
+    Entry(
+        "copy-source",
+        "an empty version of a copy's source is refused here, since stores differ in what it means",
+        _copy_source,
+    ),
+    Entry(
+        "two-signatures",
+        "signed in its header or query, and with `Signature=` in its query: refused as S3 does",
+        _two_signatures,
+    ),
+]
+
+
+def _names_a_key_twice(draft: Draft) -> bool:
+    keys = re.findall(rb"<Key>(.*?)</Key>", draft.body, re.DOTALL)
+    return draft.kind == "delete-objects" and len(keys) != len(set(keys))
+
+
+def _empty_pair(draft: Draft) -> bool:
+    return "&&" in draft.query or draft.query.startswith("&") or draft.query.endswith("&")
+
+
+def _customer_key(draft: Draft) -> bool:
+    return any("customer-key" in name.lower() for name, _ in draft.headers)
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Requests that a store is not sent."""
+
+    name: str
+    reason: str
+    store: str
+    matches: Callable[[Draft], bool]
+
+
+EXCLUSIONS = [
+    Exclusion(
+        "empty-pair",
+        "radosgw 16 reads `&&` in a signed query differently, and calls what comes of it AccessDenied",
+        "ceph",
+        _empty_pair,
+    ),
+    Exclusion(
+        "customer-key", "SeaweedFS makes a random ETag for an object under a client's key", "seaweedfs", _customer_key
+    ),
+    Exclusion(
+        "delete-twice",
+        "radosgw 16 aborts now and then at a DeleteObjects that names a key twice",
+        "ceph",
+        _names_a_key_twice,
+    ),
+]
+
+
+def excluded(store: str, draft: Draft) -> Exclusion | None:
+    """Why a request is not sent to this store."""
+    return next((one for one in EXCLUSIONS if one.store == store and one.matches(draft)), None)
+
+
+def entry(store: str, draft: Draft, direct: Answer, through: Answer, difference: Difference) -> Entry | None:
+    """The entry that a difference falls under."""
+    for one in ENTRIES:
+        if (not one.stores or store in one.stores) and one.matches(draft, direct, through, difference):
+            return one
+    return None
