@@ -13,7 +13,7 @@ use lru::LruCache;
 use s3s_sigv4::{AmzContentSha256, calculate_signature_with_key, derive_signing_key};
 use subtle::ConstantTimeEq;
 
-use super::canonical::{Canonical, host, single};
+use super::canonical::{Canonical, host, hosts, single};
 use super::claim::{Claim, Claimed, Presigned, parse_hex32};
 use super::{Authenticated, ChunkSeal, Identity, Payload, Scheme, sigv2};
 use crate::error::{Error, Kind, Result};
@@ -144,7 +144,7 @@ impl Authenticator {
     /// let in), `InvalidToken`, `NotImplemented`, `RequestTimeTooSkewed`, `SignatureDoesNotMatch`.
     pub fn authenticate(&self, head: &Parts, target: &S3Target) -> Result<Authenticated> {
         match Claimed::read(head)? {
-            Claimed::V4(claim) => self.version_4(head, claim),
+            Claimed::V4(claim) => self.version_4(head, *claim),
             Claimed::V2(header) if self.also.version_2 => self.version_2(head, target, header),
             Claimed::V2(_) => Err(no_version_2()),
             Claimed::Nobody if self.also.nobody => {
@@ -345,18 +345,20 @@ fn check_headers_signed(head: &Parts, claim: &Claim<'_>) -> Result<()> {
 
 /// The signature, once it was found to be that of one of the forms in which this request can be signed.
 fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 32]) -> Result<[u8; 32]> {
-    let canonical = Canonical::new(head, host(head)?, &claim.signed_headers)?;
     let mut to_sign = String::with_capacity(160);
-    for path in canonical.paths() {
-        for line in declared.lines.into_iter().flatten() {
-            to_sign.clear();
-            for piece in ["AWS4-HMAC-SHA256\n", &claim.stamp, "\n", &claim.day, "/", &claim.region, "/s3/aws4_request\n"] {
-                to_sign.push_str(piece);
-            }
-            push_hex(&mut to_sign, &canonical.digest(&path, line));
-            let signature = calculate_signature_with_key(&to_sign, key);
-            if signature.ct_eq(&claim.signature).into() {
-                return Ok(signature);
+    for host in hosts(host(head)?) {
+        let canonical = Canonical::new(head, &host, &claim.signed_headers)?;
+        for path in canonical.paths() {
+            for line in declared.lines.into_iter().flatten() {
+                to_sign.clear();
+                for piece in ["AWS4-HMAC-SHA256\n", &claim.stamp, "\n", &claim.day, "/", &claim.region, "/s3/aws4_request\n"] {
+                    to_sign.push_str(piece);
+                }
+                push_hex(&mut to_sign, &canonical.digest(&path, line));
+                let signature = calculate_signature_with_key(&to_sign, key);
+                if signature.ct_eq(&claim.signature).into() {
+                    return Ok(signature);
+                }
             }
         }
     }

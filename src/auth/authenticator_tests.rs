@@ -234,6 +234,26 @@ fn the_authority_of_http_2_is_the_host() {
 }
 
 #[test]
+fn a_host_is_signed_as_it_is_written_or_in_lower_case() {
+    for host in ["b.s3.test:80", "B.S3.Test:80"] {
+        let mut request =
+            Signer { headers: vec![("host", host), ("x-amz-content-sha256", EMPTY), ("x-amz-date", STAMP)], ..Signer::get("/k") }
+                .send("/k");
+        request.headers.insert("host", HeaderValue::from_static("B.S3.Test:80"));
+        accepts(&request);
+    }
+    let mut request = Signer {
+        headers: vec![("host", "B.S3.TEST"), ("x-amz-content-sha256", EMPTY), ("x-amz-date", STAMP)],
+        ..Signer::get("/k")
+    }
+    .send("/k");
+    for other in ["b.s3.test", "B.s3.TEST", "C.S3.TEST"] {
+        request.headers.insert("host", HeaderValue::from_static(other));
+        assert_eq!(kind(&request), Kind::SignatureDoesNotMatch, "{other}");
+    }
+}
+
+#[test]
 fn an_unsigned_amz_header_is_refused_and_named() {
     let mut request = Signer::get("/b/k").send("/b/k");
     request.headers.insert("content-type", HeaderValue::from_static("text/plain"));

@@ -86,6 +86,16 @@ pub(super) fn host(head: &Parts) -> Result<&[u8]> {
     }
 }
 
+/// The forms in which clients sign a host, the likeliest first: as it was sent; and since it is the same in any case, and with the
+/// port that it has anyway or without, in lower case and without such a port.
+pub(super) fn hosts(sent: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    (0..3).filter_map(move |form| match form {
+        0 => Some(Cow::Borrowed(sent)),
+        1 => Some(sent.to_ascii_lowercase()).filter(|lower| lower != sent).map(Cow::Owned),
+        _ => sent.strip_suffix(b":80").or_else(|| sent.strip_suffix(b":443")).map(|name| Cow::Owned(name.to_ascii_lowercase())),
+    })
+}
+
 fn push_header(out: &mut Vec<u8>, headers: &HeaderMap, name: &str, host: &[u8]) -> Result<()> {
     out.extend_from_slice(name.as_bytes());
     out.push(b':');
@@ -208,6 +218,18 @@ mod tests {
         assert_eq!(forms("/b/100%.txt"), ["/b/100%25.txt", "/b/100%25.txt", "/b/100%.txt"]);
         assert_eq!(forms("/b/100%25.txt")[0], "/b/100%25.txt");
         assert_eq!(forms("/b/100%2525.txt")[0], "/b/100%2525.txt");
+    }
+
+    #[test]
+    fn a_host_has_up_to_three_forms() {
+        let forms = |host: &str| -> Vec<String> {
+            hosts(host.as_bytes()).map(|form| String::from_utf8(form.into_owned()).expect("ASCII")).collect()
+        };
+        assert_eq!(forms("b.s3.test:9000"), ["b.s3.test:9000"]);
+        assert_eq!(forms("b.S3.test:9000"), ["b.S3.test:9000", "b.s3.test:9000"]);
+        assert_eq!(forms("b.S3.test:80"), ["b.S3.test:80", "b.s3.test:80", "b.s3.test"]);
+        assert_eq!(forms("[::1]:443"), ["[::1]:443", "[::1]"]);
+        assert_eq!(forms("h:8080"), ["h:8080"]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// What a request says of its sender.
 pub(super) enum Claimed<'a> {
     /// Signed by Version 4.
-    V4(Claim<'a>),
+    V4(Box<Claim<'a>>),
     /// Signed by Version 2: in the header that this is the value of, or in the query.
     V2(Option<&'a [u8]>),
     /// Nothing at all.
@@ -64,9 +64,9 @@ impl<'a> Claimed<'a> {
         let header = single(&head.headers, "authorization")?;
         match (header, Query::read(query)?, is_version_2(query)) {
             (None, None, true) => Ok(Self::V2(None)),
-            (None, Some(query), false) => Claim::from_query(query).map(Self::V4),
+            (None, Some(query), false) => Claim::from_query(query).map(|claim| Self::V4(Box::new(claim))),
             (Some(header), None, false) if is_version_2_header(header) => Ok(Self::V2(Some(header))),
-            (Some(header), None, false) => Claim::from_header(head, header).map(Self::V4),
+            (Some(header), None, false) => Claim::from_header(head, header).map(|claim| Self::V4(Box::new(claim))),
             (None, None, false) if head.headers.contains_key("x-amz-security-token") || speaks_of_a_signature(query) => {
                 Err(Error::new(Kind::AccessDenied, "The request has a part of a signature, but no signature."))
             }

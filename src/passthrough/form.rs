@@ -14,17 +14,14 @@ use rand::Rng;
 
 use super::deletes::Reserved;
 use super::{Ask, Passthrough, headers, host, internal, rewrite};
+use crate::auth::Scheme;
 use crate::auth::form::policy::OF_THE_SIGNER;
-use crate::auth::form::{self, Begun, FORM_HEAD_BYTES_MAX, FileBody, Form, PostPolicy};
-use crate::auth::{Payer, Scheme};
+use crate::auth::form::{self, Begun, FileBody, Form, PostPolicy};
 use crate::backend::form::PostForm;
 use crate::backend::s3::object_path;
 use crate::backend::{Body, BoxError, full_body};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
-
-/// What the part before the file takes while it is read, judged and written anew.
-const HELD_BYTES: u64 = 4 * FORM_HEAD_BYTES_MAX as u64;
 
 /// Longest answer that tells where the object is: S3's has a key, twice, and a few names.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -62,8 +59,8 @@ impl Passthrough {
             return Err(Error::new(Kind::NotImplemented, "Content-MD5 of a form is not checked; leave it out."));
         }
         let mut reserved = Reserved::nothing(&self.memory);
-        reserved.pay(HELD_BYTES).await?;
-        Ok(HeldForm { begun: form::begin(&head.headers, body).await?, _reserved: reserved })
+        let begun = form::begin(&head.headers, body, &mut reserved).await?;
+        Ok(HeldForm { begun, _reserved: reserved })
     }
 
     /// Authorises an upload of `key` under `policy` and forwards it. One of nobody's has no policy; whether it is allowed is for the

@@ -20,7 +20,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::{HELD_TIMEOUT, Permission, permissions};
+use super::{HELD_TIMEOUT, Payer, Permission, permissions};
 use crate::error::{Error, Kind, Result};
 use crate::types::{ObjectKey, S3Target};
 
@@ -30,6 +30,12 @@ pub use reader::{FORM_HEAD_BYTES_MAX, HeadReader};
 
 /// In the value of `key`, the name of the client's file.
 const FILENAME: &str = "${filename}";
+
+/// What is paid for at a time while the fields come: what a client only announces keeps nobody else out.
+const PIECE_BYTES: usize = 4096;
+
+/// How often a field is in memory: as it came, as it is judged, and as it is written anew, in a policy too.
+const COPIES: usize = 4;
 
 /// One field before the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,12 +125,12 @@ pub struct Begun<B> {
     pub boundary: String,
 }
 
-/// Reads a form up to its file, in [`HELD_TIMEOUT`] at the most.
+/// Reads a form up to its file, in [`HELD_TIMEOUT`] at the most. `payer` pays for what is held of it, and goes on to.
 ///
 /// # Errors
 /// `MissingContentLength` for a body whose length is not announced, as a store would say; `RequestTimeout`; those of
-/// [`HeadReader`]; the body's own.
-pub async fn begin<B>(headers: &HeaderMap, body: B) -> Result<Begun<B>>
+/// [`HeadReader`]; the payer's and the body's own.
+pub async fn begin<B>(headers: &HeaderMap, body: B, payer: &mut impl Payer) -> Result<Begun<B>>
 where
     B: Body<Data = Bytes, Error = Box<dyn StdError + Send + Sync>> + Unpin,
 {
@@ -132,10 +138,10 @@ where
     let unknown = || Error::new(Kind::MissingContentLength, "A form must say how long it is.");
     let length = body.size_hint().exact().ok_or_else(unknown)?;
     let late = |_| Error::new(Kind::RequestTimeout, "The form's fields did not come in time.");
-    timeout(HELD_TIMEOUT, begin_within(boundary, length, body)).await.map_err(late)?
+    timeout(HELD_TIMEOUT, begin_within(boundary, length, body, payer)).await.map_err(late)?
 }
 
-async fn begin_within<B>(boundary: String, length: u64, mut body: B) -> Result<Begun<B>>
+async fn begin_within<B>(boundary: String, length: u64, mut body: B, payer: &mut impl Payer) -> Result<Begun<B>>
 where
     B: Body<Data = Bytes, Error = Box<dyn StdError + Send + Sync>> + Unpin,
 {
@@ -144,6 +150,8 @@ where
     loop {
         let Some(frame) = body.frame().await else { return Err(reader.cut_short()) };
         let mut data = frame.map_err(|error| Error::from(super::BodyError::of_source(error)))?.into_data().unwrap_or_default();
+        let held = FORM_HEAD_BYTES_MAX.min(read as usize + data.len()).next_multiple_of(PIECE_BYTES);
+        payer.pay((COPIES * held) as u64).await?;
         if let Some(used) = reader.push(&data)? {
             read += used as u64;
             let first = data.split_off(used);

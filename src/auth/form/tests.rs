@@ -61,6 +61,28 @@ impl http_body::Body for Pieces {
     }
 }
 
+/// Pays up to a maximum, and notes what it paid last.
+struct Purse {
+    max: u64,
+    paid: u64,
+}
+
+impl Default for Purse {
+    fn default() -> Self {
+        Self { max: u64::MAX, paid: 0 }
+    }
+}
+
+impl Payer for Purse {
+    async fn pay(&mut self, bytes: u64) -> Result<()> {
+        if bytes > self.max {
+            return Err(Error::new(Kind::SlowDown, "no more"));
+        }
+        self.paid = bytes;
+        Ok(())
+    }
+}
+
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
 }
@@ -74,7 +96,7 @@ const FILE: &str = "--b\r\nContent-Disposition: form-data; name=\"file\"; filena
 fn begin_cut(text: &[u8], cuts: &[usize]) -> Result<Begun<Pieces>> {
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("multipart/form-data; boundary=b"));
-    block_on(begin(&headers, Pieces::cut(text, cuts)))
+    block_on(begin(&headers, Pieces::cut(text, cuts), &mut Purse::default()))
 }
 
 fn begin_whole(text: &str) -> Result<Begun<Pieces>> {
@@ -225,10 +247,29 @@ fn the_head_is_bounded_whatever_comes() {
 }
 
 #[test]
+fn a_form_is_paid_for_as_it_comes() {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", HeaderValue::from_static("multipart/form-data; boundary=b"));
+    let paid = |text: &str, max: u64| {
+        let mut purse = Purse { max, paid: 0 };
+        let pieces = text.as_bytes().chunks(1000).map(Bytes::copy_from_slice).collect();
+        let result = block_on(begin(&headers, Pieces::new(pieces), &mut purse)).map(|_| ()).map_err(|error| error.kind);
+        (result, purse.paid)
+    };
+    let copies = COPIES as u64;
+    assert_eq!(paid(FILE, u64::MAX), (Ok(()), copies * 4096));
+    let long = field("key", &"k".repeat(9000)) + FILE;
+    assert_eq!(paid(&long, u64::MAX), (Ok(()), copies * 12_288));
+    assert_eq!(paid(&long, copies * 8192), (Err(Kind::SlowDown), copies * 8192));
+    let endless = field("key", &"k".repeat(1 << 20));
+    assert_eq!(paid(&endless, u64::MAX), (Err(Kind::MaxPostPreDataLengthExceeded), copies * FORM_HEAD_BYTES_MAX as u64));
+}
+
+#[test]
 fn a_form_without_a_length_or_cut_short_is_refused() {
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("multipart/form-data; boundary=b"));
-    let of = |body| block_on(begin(&headers, body)).err().expect("refused").kind;
+    let of = |body| block_on(begin(&headers, body, &mut Purse::default())).err().expect("refused").kind;
     assert_eq!(of(Pieces { announced: None, ..Pieces::new(vec![Bytes::from(FILE)]) }), Kind::MissingContentLength);
     assert_eq!(of(Pieces { breaks: true, ..Pieces::new(vec![Bytes::from("--b\r\n")]) }), Kind::IncompleteBody);
     assert_eq!(of(Pieces::new(vec![Bytes::from("--b\r\n")])), Kind::MalformedPostRequest);
@@ -456,8 +497,9 @@ fn a_policy_is_read_strictly() {
         ", {}",
         r#", {"a": "b", "c": "d"}"#,
         r#", {"a": 1}"#,
-        r#", ["eq", "key", "v"]"#,
         r#", ["eq", "$key"]"#,
+        r#", ["eq", "$key", 1]"#,
+        ", []",
         r#", ["eq", "$key", "v", "w"]"#,
         r#", ["ends-with", "$key", "v"]"#,
         r#", ["content-length-range", 1]"#,
@@ -484,6 +526,9 @@ fn a_policy_is_read_strictly() {
     ] {
         assert_eq!(PostPolicy::parse(document.as_bytes()).expect_err(document).kind, Kind::InvalidPolicyDocument, "{document}");
     }
+    let undollared =
+        policy(r#", ["eq","key","v"]"#).expect("valid").check(&form(&[("key", "v")]), "b", "v", NOON).expect_err("no field");
+    assert!(undollared.kind == Kind::AccessDenied && undollared.message.ends_with(r#"["eq","key","v"]"#), "{undollared}");
     let fraction = PostPolicy::parse(br#"{"expiration": "2013-05-24T12:00:00.999Z", "conditions": []}"#);
     assert!(fraction.is_ok());
 }

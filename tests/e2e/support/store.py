@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.process import Process, free_ports
 
@@ -34,7 +35,7 @@ class Target:
     @property
     def address(self) -> tuple[str, int]:
         host, port = self.endpoint.removeprefix("http://").rsplit(":", 1)
-        return host, int(port)
+        return host.strip("[]"), int(port)
 
     def with_credentials(self, credentials: Credentials) -> "Target":
         return Target(self.endpoint, credentials, self.region)
@@ -44,24 +45,37 @@ class Target:
 STORE_CREDENTIALS = Credentials("store-access-key", "store-secret-key")
 README_CREDENTIALS = Credentials("AK", "SK")
 
+# An account of the store that has one bucket and no other, and the bucket that anybody may read and write, unsigned.
+TENANT_CREDENTIALS = Credentials("tenant-access-key", "tenant-secret-key")
+TENANT_BUCKET = "tenant-own"
+PUBLIC_BUCKET = "public-to-all"
+
 
 class SeaweedFs:
-    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of two that may do
-    everything."""
+    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of the accounts above."""
 
-    def __init__(self, folder: Path, identities: list[dict[str, object]] | None = None) -> None:
+    def __init__(self, folder: Path, identities: list[dict[str, Any]] | None = None) -> None:
         master, volume, filer, s3 = free_ports(4)
         data = folder / "seaweedfs"
         data.mkdir()
         settings = folder / "seaweedfs-s3.json"
-        actions = ["Admin", "Read", "List", "Tagging", "Write"]
+        every = ["Admin", "Read", "List", "Tagging", "Write"]
+        accounts = {
+            STORE_CREDENTIALS: every,
+            README_CREDENTIALS: every,
+            TENANT_CREDENTIALS: [f"{action}:{TENANT_BUCKET}" for action in ("Read", "List", "Tagging", "Write")],
+        }
+        public = [f"{action}:{PUBLIC_BUCKET}" for action in ("Read", "List", "Write")]
         identities = identities or [
-            {
-                "name": pair.access_key,
-                "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
-                "actions": actions,
-            }
-            for pair in (STORE_CREDENTIALS, README_CREDENTIALS)
+            *(
+                {
+                    "name": pair.access_key,
+                    "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
+                    "actions": actions,
+                }
+                for pair, actions in accounts.items()
+            ),
+            {"name": "anonymous", "actions": public},
         ]
         settings.write_text(json.dumps({"identities": identities}))
         env = {**os.environ, "WEED_S3_SSE_KEY": "test-only-passphrase", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
