@@ -107,11 +107,10 @@ impl S3Store {
             Sender::Client(pair) => Some(pair),
             Sender::Nobody => None,
         };
-        let announced = Announced::read(request.headers_mut()).map_err(internal)?;
         match (request.extensions_mut().remove::<PostForm>(), pair) {
-            (None, None) if announced.is_some() => return Err(internal("nobody signs chunks")),
             (None, None) => {}
             (None, Some(pair)) => {
+                let announced = Announced::read(request.headers_mut()).map_err(internal)?;
                 place.signer.sign(&method, &path, request.headers_mut(), &pair, now);
                 if let Some(announced) = announced {
                     let seal = place.signer.seal(request.headers(), &pair, now);
