@@ -30,7 +30,6 @@ use super::{
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
-use chunks::Announced;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
@@ -78,12 +77,7 @@ impl S3Store {
         let credentials =
             self.credentials.current().await.map_err(|source| BackendError { kind: BackendErrorKind::NoCredentials, source })?;
         let method = request.method().clone();
-        let announced = Announced::read(request.headers_mut()).map_err(internal)?;
-        self.signer.sign(&method, &path, request.headers_mut(), &credentials, now);
-        if let Some(announced) = announced {
-            let seal = self.signer.seal(request.headers(), &credentials, now);
-            request = request.map(|body| announced.frame(body, seal));
-        }
+        request = chunks::signed(&self.signer, &path, request, &credentials, now).map_err(internal)?;
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
