@@ -394,7 +394,7 @@ for algorithm in ALGORITHMS:
 
 
 def is_of(way: str, name: str) -> bool:
-    """What is wrong with the framing is found before any store is asked; the other ways have what is found behind it."""
+    """Flaws of the framing are found before any store is asked; the other ways have what is found behind it."""
     if way == "embedded" or "trailer" in name:
         return True
     if name.endswith(" of other data"):
