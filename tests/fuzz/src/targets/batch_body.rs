@@ -61,6 +61,10 @@ fn is_what_was_written(entry: &Entry, object: &Value, bucket: Option<&str>) {
     assert_eq!(options.and_then(|options| options.version.as_deref()), text("VersionId"));
     assert_eq!(header(options.and_then(|options| options.if_match.as_ref())).as_deref(), text("IfMatch"));
     assert_eq!(header(options.and_then(|options| options.if_none_match.as_ref())).as_deref(), text("IfNoneMatch"));
+    for name in ["VersionId", "IfMatch", "IfNoneMatch"] {
+        let fits = |text: &str| (1..=1024).contains(&text.len()) && text.bytes().all(|octet| matches!(octet, b' '..=b'~'));
+        assert!(text(name).is_none_or(fits), "{name} of {object}");
+    }
     let id = header(options.and_then(|options| options.id.as_ref()));
     assert_eq!(id.as_deref(), text("Id"));
     assert!(id.is_none_or(|id| (1..=256).contains(&id.len()) && id.bytes().all(|octet| octet.is_ascii_graphic())));
