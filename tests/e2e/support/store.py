@@ -52,7 +52,7 @@ PUBLIC_BUCKET = "public-to-all"
 
 
 class SeaweedFs:
-    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of the accounts above."""
+    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of those above."""
 
     def __init__(self, folder: Path, identities: list[dict[str, Any]] | None = None) -> None:
         master, volume, filer, s3 = free_ports(4)
