@@ -103,7 +103,7 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
         domains: server.domains.clone(),
         base_path: server.base_path.clone(),
         batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
-        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail),
+        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail).in_region(&server.region),
     };
     let edge = EdgeConfig {
         requests_max: server.requests_max,

@@ -149,6 +149,45 @@ impl<B> Routes<B> {
         Some((&rule.backend, rule.rename.as_deref().unwrap_or(bucket)))
     }
 
+    /// The rules that any bucket can get to: none behind one that takes every bucket.
+    fn reached(&self) -> &[Rule<B>] {
+        let last = self.rules.iter().position(|rule| rule.pattern == Pattern::Any);
+        &self.rules[..last.map_or(self.rules.len(), |last| last + 1)]
+    }
+
+    /// The backend that has every bucket, each by its own name, if there is one. `same` says whether two are one.
+    pub fn whole(&self, same: impl Fn(&B, &B) -> bool) -> Option<&B> {
+        let last = self.reached().last().filter(|rule| rule.pattern == Pattern::Any)?;
+        let all = self.reached().iter().all(|rule| rule.rename.is_none() && same(&rule.backend, &last.backend));
+        all.then_some(&last.backend)
+    }
+
+    /// The backends that a bucket may be on, each once, in the order of their rules.
+    pub fn reachable(&self, same: impl Fn(&B, &B) -> bool) -> Vec<&B> {
+        let mut found: Vec<&B> = Vec::new();
+        for rule in self.reached() {
+            if !found.iter().any(|other| same(other, &rule.backend)) {
+                found.push(&rule.backend);
+            }
+        }
+        found
+    }
+
+    /// The names by which clients reach the bucket that a backend, for which `is` says so, has as `name`: its own, or those that it
+    /// is renamed from, or none.
+    pub fn names_of<'a>(&'a self, is: impl Fn(&B) -> bool, name: &'a str) -> Vec<&'a str> {
+        let renamed =
+            self.rules.iter().filter(|rule| rule.rename.as_deref() == Some(name)).filter_map(|rule| match &rule.pattern {
+                Pattern::Exact(text) => std::str::from_utf8(text).ok(),
+                _ => None,
+            });
+        let mut names: Vec<_> = std::iter::once(name).chain(renamed).collect();
+        names.retain(|clients| self.find(clients).is_some_and(|(backend, stores)| is(backend) && stores == name));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// The backend for requests that name no bucket: that of the first rule.
     pub fn first(&self) -> Option<&B> {
         self.rules.first().map(|rule| &rule.backend)
@@ -308,5 +347,31 @@ mod tests {
         assert_eq!(routes.find("old"), Some((&2, "new")));
         assert_eq!(routes.find("xxaxxab"), Some((&3, "xxaxxab")));
         assert_eq!(routes.find("logs-10"), None);
+    }
+
+    #[test]
+    fn a_bucket_is_known_by_the_names_that_lead_to_it() {
+        let mut routes = Routes::default();
+        routes.push("old", 1, Some("new".into()));
+        routes.push("older", 1, Some("new".into()));
+        routes.push("logs-*", 2, None);
+        routes.push("mine", 1, None);
+        let names = |backend: i32, name| routes.names_of(|other| *other == backend, name);
+        assert_eq!(names(1, "new"), ["old", "older"]);
+        assert_eq!(names(1, "old"), Vec::<&str>::new(), "that name leads to another bucket");
+        assert_eq!((names(2, "logs-1"), names(1, "logs-1")), (vec!["logs-1"], vec![]));
+        assert_eq!((names(1, "mine"), names(1, "other")), (vec!["mine"], vec![]));
+        let same = |a: &i32, b: &i32| a == b;
+        assert_eq!((routes.whole(same), routes.reachable(same)), (None, vec![&1, &2]));
+        routes.push("*", 3, None);
+        routes.push("never", 4, None);
+        assert_eq!((routes.whole(same), routes.reachable(same)), (None, vec![&1, &2, &3]));
+        assert_eq!(routes.names_of(|other| *other == 3, "new"), ["new"]);
+        let mut one = Routes::default();
+        one.push("a-*", 1, None);
+        assert_eq!(one.whole(same), None);
+        one.push("*", 1, None);
+        one.push("never", 2, None);
+        assert_eq!(one.whole(same), Some(&1));
     }
 }

@@ -146,3 +146,31 @@ fn pages_speak_of_metrics_that_are_there() {
     }
     assert!(count > 30, "{count}");
 }
+
+/// The names of functions that the table of traps has, each in backticks.
+fn tests_in(page: &str) -> Vec<&str> {
+    let section = page.split("\n## ").find(|section| section.starts_with("Traps\n")).expect("there is a section of traps");
+    let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| trap "));
+    let cells = rows.flat_map(|row| row.splitn(3, " | ").skip(1));
+    let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    words.filter(|word| word.contains('_') && word.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))).collect()
+}
+
+#[test]
+fn the_table_of_traps_names_tests_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("tests/README.md")).expect("readable");
+    let mut code: String = files().into_iter().map(|(_, text)| text).collect();
+    for entry in fs::read_dir(root.join("tests/e2e")).expect("tests are there") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_some_and(|e| e == "py") {
+            code += &fs::read_to_string(path).expect("readable");
+        }
+    }
+    let names = tests_in(&page);
+    assert!(names.len() > 60, "{}", names.len());
+    // `x_amz_acl`, which is a header.
+    let missing = |name: &&&str| !["def", "fn"].iter().any(|word| code.contains(&format!("{word} {name}(")));
+    let missing: Vec<_> = names.iter().filter(missing).filter(|name| **name != "x_amz_acl").collect();
+    assert_eq!(missing, Vec::<&&str>::new());
+}

@@ -1,5 +1,6 @@
 //! A simulated S3 origin in a process of its own. What enters is `GET /after-<ms>ms/<size>-<number>`, with `Range` and
 //! `If-Match` if need be; what leaves, after that delay, is that object as [`content`] has it, with the headers of an S3 store.
+//! A `PUT` there is answered once all of the object has come, and refused if it is not that object.
 //! It runs on one thread, so that it takes one core at the most, and ends when its standard input does.
 
 use std::convert::Infallible;
@@ -11,8 +12,9 @@ use std::time::Duration;
 
 use batchgate::types::ByteRange;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -61,8 +63,16 @@ async fn answer(request: Request<Incoming>, turns: Arc<Semaphore>) -> Result<Res
     if request.headers().get(header::IF_MATCH).is_some_and(|wanted| wanted.as_bytes() != etag.as_bytes()) {
         return Ok(refusal(StatusCode::PRECONDITION_FAILED));
     }
+    if request.method() == Method::PUT {
+        let mut response = match is_whole(request.into_body(), number, size).await {
+            true => refusal(StatusCode::OK),
+            false => refusal(StatusCode::BAD_REQUEST),
+        };
+        response.headers_mut().insert(header::ETAG, value(&etag));
+        return Ok(response);
+    }
     let asked = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok());
-    let mut response = Response::new(Pattern { number, at: 0, end: size });
+    let mut response = Response::new(Pattern::new(number, size));
     if let Some(range) = asked.and_then(|text| ByteRange::parse(text).ok()) {
         let Some(span) = range.resolve(size).filter(|span| !span.is_empty()) else {
             return Ok(refusal(StatusCode::RANGE_NOT_SATISFIABLE));
@@ -89,8 +99,21 @@ fn target(path: &str) -> Option<(Duration, u64, u64)> {
     Some((Duration::from_millis(names::parse_bucket(bucket)?), size, number))
 }
 
+/// Whether `body` is object `number` of `size` bytes.
+async fn is_whole(mut body: Incoming, number: u64, size: u64) -> bool {
+    let mut at = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(Ok(bytes)) = frame.map(Frame::into_data) else { return false };
+        if !content::is(number, at, &bytes) {
+            return false;
+        }
+        at += bytes.len() as u64;
+    }
+    at == size
+}
+
 fn refusal(status: StatusCode) -> Response<Pattern> {
-    let mut response = Response::new(Pattern { number: 0, at: 0, end: 0 });
+    let mut response = Response::new(Pattern::new(0, 0));
     *response.status_mut() = status;
     response
 }
@@ -100,10 +123,17 @@ fn value(text: &str) -> HeaderValue {
 }
 
 /// A body of known length that is made as it is taken.
-struct Pattern {
+pub struct Pattern {
     number: u64,
     at: u64,
     end: u64,
+}
+
+impl Pattern {
+    /// The first `size` bytes of object `number`.
+    pub fn new(number: u64, size: u64) -> Self {
+        Self { number, at: 0, end: size }
+    }
 }
 
 impl http_body::Body for Pattern {

@@ -43,6 +43,12 @@ impl BodyError {
         Self { kind, message: message.into(), source: None, details: Vec::new() }
     }
 
+    /// Adds a member to the answer's document.
+    pub(super) fn with_detail(mut self, name: &'static str, text: String) -> Self {
+        self.details.push((name, text));
+        self
+    }
+
     /// Adds what only the log may see.
     pub(super) fn because(self, what: impl Into<String>) -> Self {
         Self { source: Some(Arc::from(Source::from(what.into()))), ..self }
@@ -264,7 +270,7 @@ fn check_hash(hash: &Sha256, expected: &[u8; 32]) -> std::result::Result<(), Bod
     for (name, sha256) in [("ClientComputedContentSHA256", expected), ("S3ComputedContentSHA256", &ours)] {
         let mut text = String::with_capacity(64);
         push_hex(&mut text, sha256);
-        error.details.push((name, text));
+        error = error.with_detail(name, text);
     }
     Err(error)
 }

@@ -110,6 +110,14 @@ impl Sender {
 #[derive(Clone, Copy, Debug)]
 pub struct Elsewhere;
 
+/// Among the extensions of an answer: the store does not do here what it was asked for, but said where the bucket is, and the same
+/// request goes there if it is sent once more.
+#[derive(Clone, Copy, Debug)]
+pub struct Taught;
+
+/// How often in a row a request is sent once more for that: the right host may still want another region.
+pub const LESSONS_MAX: u32 = 2;
+
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]
 pub struct BackendError {

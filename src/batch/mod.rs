@@ -15,12 +15,12 @@ mod accept;
 pub mod admission;
 mod body;
 mod driver;
-pub(crate) mod encode;
+pub mod encode;
 mod fetch;
 mod order;
-mod outcome;
+pub mod outcome;
 mod plan;
-mod request;
+pub mod request;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -3,6 +3,7 @@
 //! request: nothing is tried twice here.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use super::entry::{BatchRequest, Entry, OnError, Order};
 use super::error::{ClientError, Refusal, chain, printable};
 use super::reader::{Event, Owed, Reader, Unfinished};
 use crate::backend::s3::credentials::Credentials;
+use crate::backend::s3::redirect::Learnt;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
 use crate::backend::s3::{S3Store, connect, is_about_our_signature, object_path};
 use crate::backend::{Body, Forward, collect, empty_body, full_body};
@@ -101,7 +103,8 @@ impl Endpoint {
             authority,
             addressing: config.addressing,
             credentials: config.credentials,
-            signer: Signer::new(&config.region),
+            signer: Arc::new(Signer::new(&config.region)),
+            learnt: Learnt::default(),
             now,
             metrics: Metrics::new().backend("endpoint"),
         };

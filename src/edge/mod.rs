@@ -2,7 +2,7 @@
 //! number (each takes one of the [`descriptors`] of the process), [`backlog`] closes a listener without losing who waits there,
 //! [`ended`] says why one ended; [`Edge`] takes each request through one stack and turns whatever comes of it into an answer;
 //! [`answer`] renders failures; [`body`] watches both bodies; [`access`] is the request's line in the log; [`admin`] is the other
-//! port. It knows handlers only as [`Handler`].
+//! port. It knows handlers only as [`Handler`]. Before them [`head`] refuses what no request may be.
 //!
 //! Invariant: every answer has a request id, every failure is S3's XML, every request ends in one log line.
 
@@ -15,6 +15,7 @@ mod body;
 pub mod connections;
 pub mod descriptors;
 mod ended;
+mod head;
 mod io;
 pub mod listener;
 pub mod tls;
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rand::Rng;
@@ -109,6 +110,7 @@ impl<H: Handler> Edge<H> {
     /// the id comes first, since every answer needs one, also a refusal;
     /// the log line begins, so that no end of the request can leave without it;
     /// the budget of requests before any work, so that a refusal is cheap;
+    /// what no request may be, before anything of it is read;
     /// the body's clocks around the client's bytes, so that whoever reads them inherits them;
     /// the handler;
     /// failures become answers in one place, above everything that can fail;
@@ -119,7 +121,11 @@ impl<H: Handler> Edge<H> {
         let cut = (head.version < Version::HTTP_2).then(|| peer.cut.clone());
         let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
         line.slot = self.slot().await;
-        let handled = if let Some(slot) = &line.slot {
+        let refused = head::check(&head).err();
+        let is_last = refused.is_some() && head.version < Version::HTTP_2;
+        let handled = if let Some(error) = refused {
+            Handled { operation: "none", identity: None, result: Err(error) }
+        } else if let Some(slot) = &line.slot {
             let mut body = Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout);
             if !http_body::Body::is_end_stream(&body) {
                 body.makes_room(&self.stalls, slot);
@@ -142,6 +148,10 @@ impl<H: Handler> Edge<H> {
         let header = HeaderValue::from_str(&id.to_string()).expect("hex digits are header-safe");
         response.headers_mut().insert("x-batchgate-request-id", header.clone());
         response.headers_mut().entry("x-amz-request-id").or_insert(header);
+        if is_last {
+            // Where its body ends is not known for sure, and so neither is where the next request begins.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());
         let batch = response.extensions_mut().remove::<BreakOff>();
         let mut patience = self.config.client_stall;

@@ -49,7 +49,8 @@ pub fn element(out: &mut String, name: &str, value: &str) {
     let _ = write!(out, "</{name}>");
 }
 
-fn escape(out: &mut String, value: &str) {
+/// Appends a text as an element holds it.
+pub fn escape(out: &mut String, value: &str) {
     for c in value.chars() {
         match c {
             '&' => out.push_str("&amp;"),

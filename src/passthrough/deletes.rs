@@ -12,6 +12,7 @@ use crate::auth::action::Permission;
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
+use crate::checksum::{Algorithm, Checksum};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -117,6 +118,35 @@ impl Judged {
     }
 }
 
+/// Whether the document is what its headers say. Here and not only at the store, which may get another document; and for an old
+/// signature, which covers these headers and no body, they `must` be there.
+///
+/// # Errors
+/// `BadDigest`; `InvalidRequest` if there is none that must be.
+pub fn check_digests(document: &[u8], headers: &HeaderMap, must: bool) -> Result<()> {
+    let mut said = 0;
+    let mut check = |name: &str, holds: bool| {
+        said += 1;
+        let bad = || Error::new(Kind::BadDigest, format!("The {name} that was sent does not match the data that was received."));
+        holds.then_some(()).ok_or_else(bad)
+    };
+    for value in headers.get_all("content-md5") {
+        let ours = STANDARD.encode(Md5::digest(document));
+        check("Content-MD5", value.as_bytes().trim_ascii() == ours.as_bytes())?;
+    }
+    for (name, value) in headers {
+        let Some(algorithm) = Algorithm::by_header(name.as_str()) else { continue };
+        let mut checksum = Checksum::new(algorithm);
+        checksum.update(document);
+        check(name.as_str(), value.to_str().is_ok_and(|value| checksum.check(value.trim()).is_ok()))?;
+    }
+    if must && said == 0 {
+        let message = "By Signature Version 2 this request needs the header Content-MD5 or one of x-amz-checksum-.";
+        return Err(Error::new(Kind::InvalidRequest, message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +185,22 @@ mod tests {
         first.pay(20).await.expect("less is nothing new");
         drop(first);
         second.pay(100).await.expect("all is free");
+    }
+
+    #[test]
+    fn a_document_is_what_its_headers_say() {
+        let check = |headers: &[(&'static str, &'static str)], must: bool| {
+            let headers = headers.iter().map(|(n, v)| (http::HeaderName::from_static(n), HeaderValue::from_static(v))).collect();
+            check_digests(b"document", &headers, must).map_err(|error| error.kind)
+        };
+        let (md5, crc32) = (("content-md5", "/cO977ec7I64IR0kmeBHBA=="), ("x-amz-checksum-crc32", "2GmKdg=="));
+        assert_eq!(check(&[], false), Ok(()));
+        assert_eq!(check(&[], true), Err(Kind::InvalidRequest));
+        assert_eq!((check(&[md5], true), check(&[crc32], true), check(&[md5, crc32], false)), (Ok(()), Ok(()), Ok(())));
+        for wrong in [("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg=="), ("content-md5", "x"), ("x-amz-checksum-crc32", "AAAAAA==")] {
+            assert_eq!(check(&[wrong], false), Err(Kind::BadDigest), "{wrong:?}");
+            assert_eq!(check(&[md5, crc32, wrong], false), Err(Kind::BadDigest), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::Rng;
 
 use super::deletes::Reserved;
-use super::{Ask, Passthrough, headers, host, internal, rewrite};
+use super::{Ask, Passthrough, headers, rewrite};
 use crate::auth::Scheme;
 use crate::auth::form::policy::OF_THE_SIGNER;
 use crate::auth::form::{self, Begun, FileBody, Form, PostPolicy};
@@ -22,6 +22,7 @@ use crate::backend::s3::object_path;
 use crate::backend::{Body, BoxError, full_body};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
+use crate::route::host;
 
 /// Longest answer that tells where the object is: S3's has a key, twice, and a few names.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -97,6 +98,10 @@ impl Passthrough {
         }
         if is_created { created(response, bucket, &url).await } else { Ok(response) }
     }
+}
+
+fn internal(source: BoxError) -> Error {
+    Error::new(Kind::InternalError, "the gateway failed; this is its fault").with_source(source)
 }
 
 /// The page that the form sends the browser on to, if it names one; what a header cannot hold must not be found out afterwards.

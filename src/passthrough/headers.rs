@@ -6,6 +6,9 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 /// Headers that are of one connection only (RFC 9110 section 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
+/// What an answer says of the hosts that it came from: none of them is for the gateway's client to see or to go to.
+const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "refresh", "via"];
+
 /// Prefix of further ones.
 const PROXY_PREFIX: &str = "proxy-";
 
@@ -16,7 +19,10 @@ const FORWARDED_PREFIX: &str = "x-forwarded-";
 const OF_OUR_CLIENT: &[&str] =
     &["authorization", "date", "expect", "forwarded", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"];
 
-/// Removes the headers of one connection from an answer, with those that its `Connection` names.
+/// Prefix of the only headers in whose names a `_` is the user's own.
+const METADATA_PREFIX: &str = "x-amz-meta-";
+
+/// Removes the headers of one connection from an answer, with those that its `Connection` names, and what says where it came from.
 pub fn strip_answer(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -26,15 +32,19 @@ pub fn strip_answer(headers: &mut HeaderMap) {
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
     named.iter().for_each(|name| remove(headers, name.as_str()));
+    OF_THE_STORES_HOST.iter().for_each(|name| remove(headers, name));
     strip_connection(headers);
 }
 
 /// Removes from a request the headers of one connection and what it carries for us alone. What its `Connection` names stays:
-/// nobody signs `Connection`, and with it anyone on the way could take away a precondition that the client did sign.
+/// nobody signs `Connection`, and with it anyone on the way could take away a precondition that the client did sign. A name with
+/// `_` goes: stores whose servers speak CGI's way, Ceph's among them, read `x_amz_acl` as `x-amz-acl`, which here was neither
+/// held to be signed nor asked of a policy.
 pub fn strip_request(headers: &mut HeaderMap) {
     strip_connection(headers);
     OF_OUR_CLIENT.iter().for_each(|name| remove(headers, name));
     remove_prefixed(headers, FORWARDED_PREFIX);
+    remove_where(headers, |name| name.contains('_') && !name.starts_with(METADATA_PREFIX));
 }
 
 fn strip_connection(headers: &mut HeaderMap) {
@@ -43,7 +53,11 @@ fn strip_connection(headers: &mut HeaderMap) {
 }
 
 fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
-    let names: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+    remove_where(headers, |name| name.starts_with(prefix));
+}
+
+fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
+    let names: Vec<_> = headers.keys().filter(|name| goes(name.as_str())).cloned().collect();
     names.iter().for_each(|name| remove(headers, name.as_str()));
 }
 
@@ -102,6 +116,8 @@ mod tests {
             ("x-hop", "1"),
             ("proxy-authenticate", "x"),
             ("te", "trailers"),
+            ("via", "1.1 store-3.internal"),
+            ("alt-svc", "h3=\":8443\""),
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);
@@ -145,6 +161,21 @@ mod tests {
         ]);
         strip_checksums(&mut headers);
         assert_eq!(names(&headers), ["content-md5", "x-amz-meta-checksum"]);
+    }
+
+    #[test]
+    fn a_name_that_a_store_could_read_as_another_stays_behind() {
+        let mut headers = map(&[
+            ("x_amz_acl", "public-read"),
+            ("x-amz_copy_source", "b/secret"),
+            ("x-amz-meta_a", "v"),
+            ("if_none_match", "*"),
+            ("content_length", "3"),
+            ("x-amz-meta-a_b", "v"),
+            ("x-amz-meta-_", "v"),
+        ]);
+        strip_request(&mut headers);
+        assert_eq!(names(&headers), ["x-amz-meta-_", "x-amz-meta-a_b"]);
     }
 
     #[test]

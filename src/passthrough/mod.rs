@@ -6,15 +6,18 @@
 //! Invariant: a write is sent once. If nothing of it was sent the client is told so, and if something was and no answer came, that
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
+mod buckets;
 mod deletes;
 mod form;
 mod headers;
 mod outcome;
 mod permitted;
 mod preflight;
+mod rename;
 mod rewrite;
 mod send;
 mod sent;
+mod shown;
 mod upload;
 
 use std::sync::Arc;
@@ -38,10 +41,11 @@ use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
 use crate::budget::Pool;
 use crate::config::{Checksums, PayloadSigning, Quirks, TailConfig};
 use crate::error::{Error, Kind, Result};
-use crate::route::{Routes, host};
+use crate::route::Routes;
 use crate::stall::StallWatch;
 use crate::types::S3Target;
 use deletes::{Judged, Reserved};
+use rewrite::Naming;
 use upload::Carried;
 
 pub use form::HeldForm;
@@ -60,6 +64,8 @@ pub struct Passthrough {
     memory: Pool,
     /// Full jitter draws from zero to the first, doubled for each failure up to the second.
     backoff: (Duration, Duration),
+    /// The region that clients sign for.
+    region: Option<HeaderValue>,
 }
 
 /// A request that is on its way: what the edge, `route` and `auth` found out about it.
@@ -80,18 +86,26 @@ struct Route {
     path: PathAndQuery,
     /// The form that says who asks, where the head does not.
     form: Option<PostForm>,
+    /// The bucket's name there, where it is not the client's.
+    renamed: Option<String>,
 }
 
 impl Passthrough {
     /// A service over `routes`.
     pub fn new(routes: Arc<Routes<Arc<Backend>>>, stalls: Arc<StallWatch>, memory: Pool) -> Self {
         let TailConfig { backoff_base, backoff_max, .. } = TailConfig::default();
-        Self { routes, stalls, memory, backoff: (backoff_base, backoff_max) }
+        Self { routes, stalls, memory, backoff: (backoff_base, backoff_max), region: None }
     }
 
     /// With the back-off of `tail` before a GET or HEAD is sent again.
     pub fn with_backoff(self, tail: &TailConfig) -> Self {
         Self { backoff: (tail.backoff_base, tail.backoff_max), ..self }
+    }
+
+    /// For clients that sign for `region`: where a store says which one a bucket is in, that is what they are told, because some
+    /// sign for it from then on.
+    pub fn in_region(self, region: &str) -> Self {
+        Self { region: HeaderValue::from_str(region).ok(), ..self }
     }
 
     /// Authorises the request and forwards it.
@@ -107,6 +121,9 @@ impl Passthrough {
             return self.delete_objects(ask, body).await;
         }
         ask.authenticated.identity.authorise(&needed)?;
+        if self.is_merged_list(&ask) {
+            return self.list_buckets(ask, body).await;
+        }
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
@@ -119,6 +136,9 @@ impl Passthrough {
 
     /// Forwards a request without a signature as it is, with none: what the store lets anybody do is for the store to say.
     async fn answer_nobody(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        if self.is_merged_list(&ask) {
+            return self.list_buckets(ask, body).await;
+        }
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         // Without a signature of the head there is none to go on from.
@@ -139,11 +159,12 @@ impl Passthrough {
     fn route(&self, ask: &Ask<'_>) -> Result<Route> {
         let none = || Error::new(Kind::NoSuchBucket, "no backend is configured for this bucket");
         let query = ask.head.uri.query().map(|query| ask.authenticated.query_to_forward(query));
-        let (backend, path) = match &ask.target.bucket {
-            None => (self.routes.first().ok_or_else(none)?, "/".to_owned()),
+        let (backend, path, renamed) = match &ask.target.bucket {
+            None => (self.routes.first().ok_or_else(none)?, "/".to_owned(), None),
             Some(bucket) => {
                 let (backend, name) = self.routes.find(bucket).ok_or_else(none)?;
-                (backend, path_at_backend(bucket, name, ask.target))
+                let renamed = (name != bucket).then(|| name.to_owned());
+                (backend, path_at_backend(bucket, name, ask.target), renamed)
             }
         };
         let path = match query.filter(|query| !query.is_empty()) {
@@ -152,7 +173,7 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path, form: None })
+        Ok(Route { backend: Arc::clone(backend), path, renamed, form: None })
     }
 
     fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {
@@ -161,15 +182,29 @@ impl Passthrough {
         ask.authenticated.lift_headers(ask.head.uri.query().unwrap_or_default(), &mut headers)?;
         if let Some(value) = headers.get("x-amz-copy-source") {
             let source = CopySource::parse(value.as_bytes())?;
-            let elsewhere = || Error::new(Kind::NotImplemented, "a copy from one backend to another is not supported");
-            let (backend, name) = self.routes.find(&source.bucket).ok_or_else(elsewhere)?;
+            let (backend, name) = self.routes.find(&source.bucket).ok_or_else(|| {
+                Error::new(
+                    Kind::NoSuchBucket,
+                    format!("no backend is configured for the bucket {:?} of the copy's source", source.bucket),
+                )
+            })?;
             if !Arc::ptr_eq(backend, &route.backend) {
-                return Err(elsewhere());
+                let target = ask.target.bucket.as_deref().unwrap_or_default();
+                let message = format!(
+                    "the buckets {:?} and {target:?} are on different backends, between which nothing can be copied; read the object \
+                     and write it instead",
+                    source.bucket
+                );
+                return Err(Error::new(Kind::NotImplemented, message));
             }
             if name != source.bucket {
                 let renamed = rewrite::copy_source(value, name);
                 headers.insert("x-amz-copy-source", renamed);
             }
+        }
+        if route.naming(ask) != Naming::Nothing {
+            // What is looked into must be text.
+            headers.remove(header::ACCEPT_ENCODING);
         }
         Ok(headers)
     }
@@ -188,15 +223,15 @@ impl Passthrough {
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
-        if let Some(location) = response.headers_mut().get_mut(header::LOCATION) {
-            *location = HeaderValue::from_str(ask.head.uri.path()).map_err(|e| internal(e.into()))?;
+        if let (Some(said), Some(region)) = (response.headers_mut().get_mut("x-amz-bucket-region"), &self.region) {
+            *said = region.clone();
         }
-        if rewrite::names_location(&ask.head.method, ask.head.uri.query().unwrap_or_default()) && status.is_success() {
-            let scheme = if ask.secure { "https" } else { "http" };
-            let url = format!("{scheme}://{}{}", host(ask.head).unwrap_or_default(), ask.head.uri.path());
-            return Ok(rewrite::location(response, &url));
+        if let Some(said) = response.headers_mut().get_mut(header::LOCATION)
+            && let Some(own) = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some())
+        {
+            *said = own;
         }
-        Ok(response)
+        shown::to_client(ask, &route, response).await
     }
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
@@ -211,6 +246,7 @@ impl Passthrough {
         };
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
+        deletes::check_digests(&document, &headers, ask.authenticated.scheme == Scheme::V2)?;
         // The text, what is read from it, and what is left of it.
         reserved.pay(3 * document.len() as u64).await?;
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();
@@ -317,10 +353,14 @@ fn broken_error(source: BoxError) -> Error {
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.
-fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
+pub fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
     let path = &target.path;
     // A name that the client encoded is written anew, too.
-    let path_style = !target.bucket_in_host && path[1..].starts_with(bucket);
+    let path_style = !target.bucket_in_host
+        && path
+            .strip_prefix('/')
+            .and_then(|rest| rest.strip_prefix(bucket))
+            .is_some_and(|rest| rest.strip_prefix('/').unwrap_or(rest) == target.raw_key);
     match (path_style, name == bucket) {
         (true, true) => path.to_owned(),
         (true, false) => format!("/{name}{}", &path[1 + bucket.len()..]),
@@ -328,8 +368,9 @@ fn path_at_backend(bucket: &str, name: &str, target: &S3Target) -> String {
     }
 }
 
-fn internal(source: BoxError) -> Error {
-    Error::new(Kind::InternalError, "the gateway failed; this is its fault").with_source(source)
+/// A body that a request should not have had, and that did not come whole either.
+fn broken_request(source: BoxError) -> Error {
+    Error::new(Kind::IncompleteBody, "the body did not arrive whole").with_source(source)
 }
 
 fn too_long() -> Error {

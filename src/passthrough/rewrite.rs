@@ -1,100 +1,47 @@
-//! The few answers and headers that name what the client must not see or would not understand: where a multipart upload ended
-//! up, and the source of a copy from a renamed bucket. Everything that is held here is bounded.
+//! The few answers and headers that name what the client must not see or would not understand, and the source of a copy from a renamed
+//! bucket. Which answers those are is said here; `rename` changes them. Everything that is held here is bounded.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method};
 
-use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderValue, Method, Response, header};
-use http_body::Frame;
-
-use crate::backend::{Body, BoxError, collect};
-use crate::error::xml::element;
+use crate::backend::{Body, collect};
 use crate::error::{self, Error, Kind};
-use crate::types::{percent_decode, query_pairs};
+use crate::types::{S3Target, percent_decode, query_pairs};
 
-/// Whether the answer to such a request holds a `<Location>` that shows the backend's address: CompleteMultipartUpload.
-pub fn names_location(method: &Method, query: &str) -> bool {
-    method == Method::POST && query_pairs(query).any(|(name, _)| percent_decode(name) == b"uploadId")
+/// What of the answer to a request is looked into, besides errors: those bounded answers of S3 that name the bucket or the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// Nothing: whatever is in it is an object, or is not for us to know.
+    Nothing,
+    /// The bucket: listings, uploads in parts, and what a copy says late.
+    Bucket,
+    /// Where an upload ended up, and the bucket: CompleteMultipartUpload.
+    Place,
 }
 
-/// The answer with `url` for what its `<Location>` says. It streams: a store that takes long to complete an upload sends white
-/// space meanwhile, which is there to keep the client waiting.
-pub fn location(response: Response<Body>, url: &str) -> Response<Body> {
-    let (mut head, body) = response.into_parts();
-    head.headers.remove(header::CONTENT_LENGTH);
-    let mut element_text = String::new();
-    element(&mut element_text, "Location", url);
-    let relocated = Relocated { inner: body, element: Some(element_text.into()), held: BytesMut::new(), ended: false };
-    Response::from_parts(head, Body::new(relocated))
-}
-
-const LOCATION_OPEN: &[u8] = b"<Location>";
-const LOCATION_CLOSE: &[u8] = b"</Location>";
-
-/// Longest `<Location>` that is looked through for its end, in bytes: the longest key, escaped, and a host are far shorter.
-const LOCATION_BYTES_MAX: usize = 16 * 1024;
-
-/// A body whose first `<Location>` is replaced as it streams by.
-struct Relocated {
-    inner: Body,
-    /// What goes in its place; nothing once it has.
-    element: Option<Bytes>,
-    /// Read but not yet passed on: what may be the beginning of the element, or the element up to here.
-    held: BytesMut,
-    ended: bool,
-}
-
-impl Relocated {
-    /// What of the held bytes can go out now.
-    fn release(&mut self) -> Result<Bytes, BoxError> {
-        let Some(element) = &self.element else { return Ok(self.held.split().freeze()) };
-        let Some(open) = find(&self.held, LOCATION_OPEN) else {
-            // Only what may be the beginning of the element has to wait for the rest of it.
-            let begins = |length: &usize| !self.ended && self.held.ends_with(&LOCATION_OPEN[..*length]);
-            let keep = (1..LOCATION_OPEN.len()).rev().find(begins).unwrap_or(0);
-            let safe = self.held.len() - keep;
-            return Ok(self.held.split_to(safe).freeze());
-        };
-        match find(&self.held[open..], LOCATION_CLOSE) {
-            Some(close) => {
-                let mut out = self.held.split_to(open);
-                out.extend_from_slice(element);
-                self.held.advance(close + LOCATION_CLOSE.len());
-                out.extend_from_slice(&self.held.split());
-                self.element = None;
-                Ok(out.freeze())
-            }
-            None if self.ended || self.held.len() - open > LOCATION_BYTES_MAX => Err("a <Location> that does not end".into()),
-            None => Ok(self.held.split_to(open).freeze()),
-        }
+/// What the answer to such a request names.
+pub fn naming(method: &Method, target: &S3Target, query: &str, headers: &HeaderMap) -> Naming {
+    let has = |wanted: &[u8]| query_pairs(query).any(|(name, _)| percent_decode(name) == wanted);
+    match (*method == Method::POST, has(b"uploadId"), &target.key) {
+        (true, true, _) => Naming::Place,
+        (_, _, None) if method == Method::GET => Naming::Bucket,
+        (_, true, Some(_)) => Naming::Bucket,
+        (true, _, Some(_)) if has(b"uploads") => Naming::Bucket,
+        _ if headers.contains_key("x-amz-copy-source") => Naming::Bucket,
+        _ => Naming::Nothing,
     }
 }
 
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|window| window == what)
-}
-
-impl http_body::Body for Relocated {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        loop {
-            if self.ended && self.held.is_empty() {
-                return Poll::Ready(None);
-            }
-            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
-                Some(Ok(frame)) => self.held.extend_from_slice(&frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => self.ended = true,
-            }
-            let out = self.release()?;
-            if !out.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(out))));
-            }
-        }
-    }
+/// The `Location` header for a client that does not see the store: `path` as it asked for it, or the bucket that it made.
+pub fn location(said: &HeaderValue, target: &S3Target, path: &str, renamed: bool) -> Option<HeaderValue> {
+    let bytes = said.as_bytes();
+    let is_path = bytes.starts_with(b"/") && !bytes.starts_with(b"//");
+    let own = match (&target.bucket, &target.key) {
+        _ if is_path && !renamed => return None,
+        (Some(bucket), None) => format!("/{bucket}"),
+        _ => path.to_owned(),
+    };
+    Some(HeaderValue::from_str(&own).expect("a path that came in a request"))
 }
 
 /// The whole of a bounded answer.
@@ -124,26 +71,38 @@ pub fn copy_source(value: &HeaderValue, name: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::BodyExt;
 
-    async fn relocated(frames: &[&'static str]) -> Option<String> {
-        let frames: Vec<_> = frames.iter().map(|f| Ok::<_, BoxError>(Frame::data(Bytes::from_static(f.as_bytes())))).collect();
-        let body = Body::new(http_body_util::StreamBody::new(futures_util::stream::iter(frames)));
-        let bytes = location(Response::new(body), "http://gate/b/a&b").into_body().collect().await.ok()?.to_bytes();
-        Some(String::from_utf8(bytes.to_vec()).expect("text"))
+    #[test]
+    fn an_objects_own_bytes_are_never_looked_into() {
+        let naming_of = |method: Method, key: Option<&str>, query: &str, copy: bool| {
+            let target = S3Target { bucket: Some("b".into()), key: key.map(|k| k.into()), ..S3Target::default() };
+            let mut headers = HeaderMap::new();
+            if copy {
+                headers.insert("x-amz-copy-source", HeaderValue::from_static("b/k"));
+            }
+            naming(&method, &target, query, &headers)
+        };
+        for query in ["", "versionId=v", "partNumber=1", "x-id=GetObject", "tagging"] {
+            assert_eq!(naming_of(Method::GET, Some("k"), query, false), Naming::Nothing, "{query}");
+        }
+        assert_eq!(naming_of(Method::PUT, Some("k"), "", false), Naming::Nothing);
+        assert_eq!(naming_of(Method::PUT, Some("k"), "", true), Naming::Bucket);
+        assert_eq!(naming_of(Method::GET, None, "list-type=2", false), Naming::Bucket);
+        assert_eq!(naming_of(Method::GET, Some("k"), "uploadId=u", false), Naming::Bucket);
+        assert_eq!(naming_of(Method::POST, Some("k"), "uploads", false), Naming::Bucket);
+        assert_eq!(naming_of(Method::POST, Some("k"), "upload%49d=u", false), Naming::Place);
     }
 
-    #[tokio::test]
-    async fn a_location_shows_the_address_that_the_client_used() {
-        let whole = "<?xml?>  <R><Location>http://10.0.0.1:8333/b/k</Location><Key>k</Key></R>";
-        let expected = "<?xml?>  <R><Location>http://gate/b/a&amp;b</Location><Key>k</Key></R>";
-        for cut in 1..whole.len() {
-            let (a, b) = whole.split_at(cut);
-            assert_eq!(relocated(&[a, b]).await.expect("whole"), expected, "cut at {cut}");
-        }
-        let error = "<Error><Code>x</Code></Error>";
-        assert_eq!(relocated(&[error]).await.expect("whole"), error);
-        assert_eq!(relocated(&["<R><Location>http://10.0.0.1"]).await, None, "an address is never let out");
+    #[test]
+    fn a_location_header_is_a_path_of_the_gateway() {
+        let bucket = S3Target { bucket: Some("b".into()), ..S3Target::default() };
+        let object = S3Target { key: Some(b"k".to_vec()), ..bucket.clone() };
+        let said = |said: &'static str, target, renamed| location(&HeaderValue::from_static(said), target, "/b/k", renamed);
+        assert_eq!(said("/b", &bucket, false), None);
+        assert_eq!(said("/new", &bucket, true).expect("other"), "/b");
+        assert_eq!(said("http://b.10.0.0.1/", &bucket, false).expect("other"), "/b");
+        assert_eq!(said("//10.0.0.1/b", &bucket, false).expect("other"), "/b");
+        assert_eq!(said("http://10.0.0.1/b/k", &object, false).expect("other"), "/b/k");
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //! is to get it, out goes the store's answer, whatever its status, or what the client is told for want of one. The backend's
 //! breaker is asked first, and told what came of it. A request without a head for `attempt_timeout` goes on, but without its permit.
 //!
-//! Invariant: what may have an effect, or has a body, is given to the store at most once.
+//! Invariant: what may have an effect, or has a body, is given to the store at most once; what the store only told another place
+//! for was not done, and does not count. A body that was sent on is gone: its client is told to send it again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, Uri};
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -19,7 +22,9 @@ use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, empty_body};
+use crate::backend::{
+    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Taught, empty_body,
+};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
@@ -48,7 +53,8 @@ impl Passthrough {
             true => upload::settled(body).await.map_err(|error| refused(verdict, error))?,
             false => body,
         };
-        let (answer, permit) = match method.is_safe() && http_body::Body::is_end_stream(&body) {
+        let has_body = !http_body::Body::is_end_stream(&body);
+        let (answer, permit) = match method.is_safe() && !has_body {
             true => self.send_safe(ask, route, headers).await?,
             false => self.send_once(ask, route, headers, body, verdict).await?,
         };
@@ -58,6 +64,10 @@ impl Passthrough {
         let backend = &route.backend;
         let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
         let status = response.status();
+        if has_body && response.extensions().get::<Taught>().is_some() {
+            backend.judge(pass, &Heard { method, status, code: None, is_whole: true });
+            return Err(moved());
+        }
         let unknown_if_broken = !method.is_safe() && status.is_success();
         let is_whole = http_body::Body::is_end_stream(response.body());
         let response = match is_whole {
@@ -104,19 +114,22 @@ impl Passthrough {
         let until = Instant::now() + backend.response_timeout;
         let mut failures = 0;
         loop {
-            let mut request = request(ask, route, headers.clone(), empty_body());
-            if failures > 0 {
-                request.extensions_mut().insert(Elsewhere);
-            }
-            let mut attempt = backend.store.forward(request);
+            let again = failures > 0;
+            let mut attempt = pin!(forward_where_it_is(backend, || {
+                let mut request = request(ask, route, headers.clone(), empty_body());
+                if again {
+                    request.extensions_mut().insert(Elsewhere);
+                }
+                request
+            }));
             let patient_until = until.min(Instant::now() + backend.attempt_timeout);
-            let mut answer = timeout_at(patient_until, &mut attempt).await;
+            let mut answer = timeout_at(patient_until, attempt.as_mut()).await;
             serving.take().map(Serving::answered).unwrap_or_default();
             if answer.is_err() {
                 // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
                 permit = None;
                 pass.take().map(|pass| pass.overdue(failures > 0)).unwrap_or_default();
-                answer = timeout_at(until, attempt).await;
+                answer = timeout_at(until, attempt.as_mut()).await;
             }
             let Ok(answer) = answer else { return Err(late(ask, backend)) };
             let error = match answer {
@@ -160,7 +173,8 @@ impl Passthrough {
     ) -> Result<(Answer, Option<Permit>)> {
         let backend = &route.backend;
         let pass = Self::admit(backend, route)?;
-        let (mut permit, sent, body) = if http_body::Body::is_end_stream(&body) {
+        let is_end_stream = http_body::Body::is_end_stream(&body);
+        let (mut permit, sent, body) = if is_end_stream {
             (Some(self.permit(backend).await?), Sent::whole(), body)
         } else {
             // An upload waits for its client, not for the store, and so takes no permit; requests_max bounds it. The store
@@ -171,7 +185,10 @@ impl Passthrough {
         let pass = pass.renewed().map_err(not_asked)?;
         let mut serving = permit.as_ref().map(Permit::serving);
         let patient_until = Instant::now() + backend.attempt_timeout;
-        let mut attempt = backend.store.forward(request(ask, route, headers, body));
+        let mut attempt: BoxFuture<'_, _> = match is_end_stream {
+            true => Box::pin(forward_where_it_is(backend, || request(ask, route, headers.clone(), empty_body()))),
+            false => backend.store.forward(request(ask, route, headers, body)),
+        };
         let answer = loop {
             let last = sent.last();
             tokio::select! {
@@ -206,6 +223,25 @@ impl Passthrough {
         let busy = |Overloaded| Error::refused(Budget::Permits, "more is asked of the store than it can answer; try again shortly");
         timeout(backend.response_timeout, backend.limiter.admit()).await.unwrap_or(Err(Overloaded)).map_err(busy)
     }
+}
+
+/// Sends what `make` makes, and once more each time that the store says where to: it did nothing but that.
+async fn forward_where_it_is(backend: &Backend, make: impl Fn() -> Request<Body>) -> Attempt {
+    let mut lessons = 0;
+    loop {
+        let response = backend.store.forward(make()).await?;
+        if lessons == LESSONS_MAX || response.extensions().get::<Taught>().is_none() {
+            return Ok(response);
+        }
+        lessons += 1;
+    }
+}
+
+/// The store did nothing but say where the bucket is, and what was sent cannot be sent again from here.
+fn moved() -> Error {
+    let message = "the store has the bucket at another place than it was asked at: nothing was done, and the gateway has learnt where \
+                   it is; try again";
+    Error::new(Kind::ServiceUnavailable, message)
 }
 
 /// The store did not answer in time; nothing else counts what was given up.

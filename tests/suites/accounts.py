@@ -50,7 +50,7 @@ def identity(credentials: Credentials, backend: str) -> str:
     return "\n".join(
         [
             "[[identities]]", f'name = "{credentials.access_key}"', *pair(credentials).split(", "),
-            'policy = "full-access"', "" if os.environ.get("NOAUTH") else f"backend_credentials = {{ {backend} = {{ {pair(credentials)} }} }}", "",
+            'policy = "full-access"', f"backend_credentials = {{ {backend} = {{ {pair(credentials)} }} }}", "",
         ]
     )  # fmt: skip
 

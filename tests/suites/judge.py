@@ -5,6 +5,7 @@ reason a line; one that stands nowhere is a newly lost one. Before that is said 
 stores that are fresh, because suites have tests that fail now and then by themselves.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ class Outcome:
 
 
 Outcomes = dict[str, Outcome]
+# A name may hold brackets with anything in them.
+_LINE = re.compile(r"([^\s\[]+(?:\[.*\])?): (\S.*)")
 MISSING = Outcome("failed", "the suite did not get to it")
 
 
@@ -66,7 +69,9 @@ class Verdict:
         return set(self.listed) - set(self.direct)
 
 
-def judge(direct: Outcomes, through: Outcomes, listed: dict[str, str], again: Callable[[bool, list[str]], Outcomes]) -> Verdict:
+def judge(
+    direct: Outcomes, through: Outcomes, listed: dict[str, str], again: Callable[[bool, list[str]], Outcomes]
+) -> Verdict:
     """`again` runs tests by name: directly, or through the gateway if its first argument is true."""
     verdict = Verdict(direct, through, listed)
     lost = passed(direct) - passed(through) - set(listed)
@@ -115,8 +120,6 @@ def read_list(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     lines = [line.strip() for line in path.read_text().splitlines()]
-    entries = [line.partition(": ") for line in lines if line and not line.startswith("#")]
-    assert all(reason for _, _, reason in entries), f"{path}: every line has a reason"
-    return {name: reason for name, _, reason in entries}
-
-
+    found = [_LINE.fullmatch(line) for line in lines if line and not line.startswith("#")]
+    assert all(found), f"{path}: every line has a reason"
+    return {match[1]: match[2] for match in found if match}

@@ -45,7 +45,9 @@ class PytestSuite:
             self._pytest(folder, settings, written, only, [])
         else:
             for word in (f"not ({LOCKS})", LOCKS):
-                self._pytest(folder, settings, written, self._files, [*self._chosen, "-k", f"({word}) and not lifecycle"])
+                self._pytest(
+                    folder, settings, written, self._files, [*self._chosen, "-k", f"({word}) and not lifecycle"]
+                )
         return read_outcomes(written)
 
     def _pytest(self, folder: Path, settings: Path, written: Path, tests: list[str], options: list[str]) -> None:
@@ -75,7 +77,9 @@ class PytestSuite:
             )
         # 0: all passed, 1: some failed, 5: none was chosen. All else is no verdict about a store.
         if done.returncode not in (0, 1, 5):
-            sys.exit(f"pytest ended with {done.returncode}:\n" + (folder / "suite.log").read_text(errors="replace")[-4000:])
+            sys.exit(
+                f"pytest ended with {done.returncode}:\n" + (folder / "suite.log").read_text(errors="replace")[-4000:]
+            )
 
 
 def s3tests(workers: int) -> PytestSuite:
@@ -99,7 +103,11 @@ def write_settings(path: Path, endpoint: str, accounts: list[Account]) -> None:
         "host": str(where.hostname), "port": str(where.port), "is_secure": "False", "ssl_verify": "False",
         "ssh_user": "nobody", "ssh_passwd": "none", "ssh_port": "22",
     }  # fmt: skip
-    settings["fixtures"] = {"bucket prefix": "suite-{random}-", "iam name prefix": "suite-", "iam path prefix": "/suite/"}
+    settings["fixtures"] = {
+        "bucket prefix": "suite-{random}-",
+        "iam name prefix": "suite-",
+        "iam path prefix": "/suite/",
+    }
     main, alt, tenant = accounts
     for section, account in {
         "s3 main": main, "s3 alt": alt, "s3 tenant": tenant, "iam": main, "iam root": main, "iam alt root": alt,

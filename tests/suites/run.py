@@ -13,10 +13,10 @@ from typing import Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
-import judge  # noqa: E402
-import pytests  # noqa: E402
-from stand import STORES, Store, SuiteGateway, start_store  # noqa: E402
-from versity import VersitySuite  # noqa: E402
+import judge
+import pytests
+from stand import STORES, Store, SuiteGateway, start_store
+from versity import VersitySuite
 
 
 class Suite(Protocol):
@@ -98,7 +98,9 @@ def main() -> int:
     parser.add_argument("path", nargs="?", type=Path, help="of ceph-s3tests: a work tree of it")
     parser.add_argument("--store", action="append", choices=sorted(STORES), help="over this store only")
     parser.add_argument("--only", nargs="+", metavar="TEST", help="these tests only")
-    parser.add_argument("--workers", type=int, default=2, help="processes that run tests of a pytest suite (default: 2)")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes that run tests of a pytest suite (default: 2)"
+    )
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep what suite, gateway and store wrote")
     options = parser.parse_args()
     if (options.suite == "ceph-s3tests") != (options.path is not None):

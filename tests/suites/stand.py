@@ -1,5 +1,5 @@
-"""What a suite runs against: a store with nothing in it, and before it, unless the suite asks the store itself, a gateway that
-knows every account of the store by the same key pair and goes on with that pair, so that the store sees who asks.
+"""What a suite runs against: a store with nothing in it, and before it, unless the suite asks the store itself, a gateway.
+That one knows every account of the store by the same key pair and goes on with that pair, so that the store sees who asks.
 
 Requests without a signature are sent on, so that the store's own rules for the public decide.
 """
@@ -7,14 +7,12 @@ Requests without a signature are sent on, so that the store's own rules for the 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from accounts import Door, identity, pair
 from support.gateway import BINARY, clean_environment
 from support.process import Process
 from support.store import STORE_CREDENTIALS, Credentials, SeaweedFs, Target
 from support.versitygw import VersityGw
-
-from accounts import Door, identity, pair
 
 BACKEND = "store"
 
@@ -35,13 +33,21 @@ TENANT = Account(Credentials("tenant-access-key", "tenant-secret-key"), "tenant-
 ACCOUNTS = [MAIN, ALT, TENANT]
 
 
-class Store(Protocol):
-    """A running store. `accounts` are those of `ACCOUNTS` as the store calls them; all of them may do everything."""
+@dataclass(frozen=True)
+class Store:
+    """A running store. `accounts` are those of `ACCOUNTS` as the store calls them; all of them may make buckets. `version_2`
+    says whether it knows Signature Version 2."""
 
-    target: Target
+    server: SeaweedFs | VersityGw
     accounts: list[Account]
+    version_2: bool
 
-    def stop(self) -> None: ...
+    @property
+    def target(self) -> Target:
+        return self.server.target
+
+    def stop(self) -> None:
+        self.server.stop()
 
 
 def start_store(kind: str, folder: Path) -> Store:
@@ -51,38 +57,33 @@ def start_store(kind: str, folder: Path) -> Store:
 
 def _seaweedfs(folder: Path) -> Store:
     actions = ["Admin", "Read", "List", "Tagging", "Write"]
-    store = SeaweedFs(
+    server = SeaweedFs(
         folder,
         [
             {
                 "name": account.name,
-                "credentials": [{"accessKey": account.credentials.access_key, "secretKey": account.credentials.secret_key}],
+                "credentials": [
+                    {"accessKey": account.credentials.access_key, "secretKey": account.credentials.secret_key}
+                ],
                 "account": {"id": account.id, "displayName": account.name, "emailAddress": account.email},
                 "actions": actions,
             }
             for account in ACCOUNTS
         ],
     )
-    store.accounts = ACCOUNTS
-    return store
+    return Store(server, ACCOUNTS, version_2=True)
 
 
 def _versitygw(folder: Path) -> Store:
-    store = VersityGw(folder)
+    server = VersityGw(folder)
+    for account in ACCOUNTS[1:]:
+        server.add_account(account.credentials, "userplus")
     # An account's name there is its access key.
-    store.accounts = [
-        Account(each.credentials, each.credentials.access_key, each.credentials.access_key, each.email) for each in ACCOUNTS
-    ]
-    for account in store.accounts[1:]:
-        store.add_account(account.credentials, "userplus")
-    return store
+    named = [(account.credentials, account.credentials.access_key, account.email) for account in ACCOUNTS]
+    return Store(server, [Account(pair, name, name, email) for pair, name, email in named], version_2=False)
 
 
 STORES = {"seaweedfs": _seaweedfs, "versitygw": _versitygw}
-
-
-# Whatever a suite signs with, and whoever it is, the store decides.
-_SERVER = []  # TEMP
 
 
 class SuiteGateway:
@@ -98,7 +99,7 @@ class SuiteGateway:
                 [
                     f"identities_file = {json.dumps(str(identities))}",
                     "[server]", 'listen = ["127.0.0.1:0"]', f'region = "{store.target.region}"',
-                    *_SERVER,
+                    "anonymous = true", f"sigv2 = {json.dumps(store.version_2)}",
                     "[admin]", 'listen = "127.0.0.1:0"',
                     "[[backends]]", f'name = "{BACKEND}"', f'endpoint = "{store.target.endpoint}"',
                     f'region = "{store.target.region}"', f'credentials = {{ source = "static", {pair(root)} }}',

@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accounts import Door
 from judge import Outcome, Outcomes
-from stand import SuiteGateway, Store
+from stand import Store, SuiteGateway
 from support.gateway import clean_environment
 from support.versitygw import VERSITYGW
 
@@ -40,7 +39,12 @@ class VersitySuite:
         argv = [str(VERSITYGW), "test", "-a", root.access_key, "-s", root.secret_key, "-e", endpoint, *arguments]
         with (folder / "suite.log").open("ab") as log:
             done = subprocess.run(
-                argv, cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS_MAX
+                argv,
+                cwd=folder,
+                env=clean_environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=SECONDS_MAX,
             )
             log.write(done.stdout)
         return done.stdout.decode(errors="replace")

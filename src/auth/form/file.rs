@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use memchr::memmem;
 
 use super::Begun;
+use super::reader::MALFORMED;
 use crate::auth::{BodyError, Verdict};
 use crate::error::{Error, Kind, Result};
 
@@ -56,18 +57,16 @@ where
     /// failed request, whether it was the client's form that failed it.
     ///
     /// # Errors
-    /// `EntityTooLarge`, `EntityTooSmall` where the form's length alone shows it.
+    /// `EntityTooLarge` where the form's length alone shows it.
     pub fn new(begun: Begun<B>, allowed: RangeInclusive<u64>, new_boundary: &str) -> Result<(Self, Verdict)> {
         let Begun { first, rest, bytes, boundary, .. } = begun;
         let delimiter = format!("\r\n--{boundary}").into_bytes();
         let new_delimiter = format!("\r\n--{new_boundary}").into_bytes();
         // Behind the delimiter two bytes stand at the least.
         let longest = bytes.saturating_sub(delimiter.len() as u64 + 2);
-        if longest < *allowed.start() {
-            return Err(too_small(&allowed).into());
-        }
-        if longest.saturating_sub(TAIL_BYTES_MAX) > *allowed.end() {
-            return Err(too_large(&allowed).into());
+        let shortest = longest.saturating_sub(TAIL_BYTES_MAX);
+        if shortest > *allowed.end() {
+            return Err(too_large(shortest, &allowed).into());
         }
         let owed = (bytes + new_delimiter.len() as u64).saturating_sub(delimiter.len() as u64);
         let verdict = Verdict::default();
@@ -110,7 +109,7 @@ where
             self.held = self.held.split_off(self.delimiter.len());
             self.grow(&file)?;
             if self.length < *self.allowed.start() {
-                return Err(too_small(&self.allowed));
+                return Err(too_small(self.length, &self.allowed));
             }
             self.tail = Some((0, Vec::with_capacity(2)));
             self.file()?;
@@ -130,7 +129,7 @@ where
     fn grow(&mut self, file: &Bytes) -> std::result::Result<(), BodyError> {
         self.length += file.len() as u64;
         match self.length {
-            length if length > *self.allowed.end() => Err(too_large(&self.allowed)),
+            length if length > *self.allowed.end() => Err(too_large(length, &self.allowed)),
             length if length > self.longest => Err(malformed()),
             _ => Ok(()),
         }
@@ -176,21 +175,20 @@ where
 }
 
 fn malformed() -> BodyError {
-    BodyError::new(Kind::MalformedPostRequest, "The body is no well-formed multipart/form-data: its file has no end.")
+    BodyError::new(Kind::MalformedPostRequest, MALFORMED).because("its file has no end")
 }
 
-fn too_large(allowed: &RangeInclusive<u64>) -> BodyError {
-    BodyError::new(
-        Kind::EntityTooLarge,
-        format!("The form's file has more than the {} bytes that its policy allows.", allowed.end()),
-    )
+/// At least so many bytes came, or are to come.
+fn too_large(length: u64, allowed: &RangeInclusive<u64>) -> BodyError {
+    BodyError::new(Kind::EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
+        .with_detail("ProposedSize", length.to_string())
+        .with_detail("MaxSizeAllowed", allowed.end().to_string())
 }
 
-fn too_small(allowed: &RangeInclusive<u64>) -> BodyError {
-    BodyError::new(
-        Kind::EntityTooSmall,
-        format!("The form's file has fewer than the {} bytes that its policy asks for.", allowed.start()),
-    )
+fn too_small(length: u64, allowed: &RangeInclusive<u64>) -> BodyError {
+    BodyError::new(Kind::EntityTooSmall, "Your proposed upload is smaller than the minimum allowed size")
+        .with_detail("ProposedSize", length.to_string())
+        .with_detail("MinSizeAllowed", allowed.start().to_string())
 }
 
 impl<B> Body for FileBody<B>

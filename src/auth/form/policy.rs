@@ -3,10 +3,14 @@
 //! that nothing its writer meant is skipped. Source:
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-HTTPPOSTConstructPolicy.html>.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Form;
 use crate::auth::claim::parse_date;
@@ -38,34 +42,74 @@ pub struct PostPolicy {
     pub expiration: String,
     /// `expiration` in seconds since 1970.
     expires: i64,
-    conditions: Vec<Condition>,
+    conditions: Vec<Written>,
+}
+
+/// A condition, and how it is told of: in brackets as its writer spelt it, as on S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Written {
+    text: String,
+    condition: Condition,
 }
 
 /// What one condition asks for; names as their writer spelt them, without the dollar sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
-    Equals { name: String, value: String },
-    StartsWith { name: String, value: String },
-    Length { min: u64, max: u64 },
+    Equals {
+        name: String,
+        value: String,
+    },
+    StartsWith {
+        name: String,
+        value: String,
+    },
+    Length {
+        min: u64,
+        max: u64,
+    },
+    /// A field without its dollar sign is none that a form can have.
+    Never,
 }
 
+const INVALID_JSON: &str = "Invalid JSON.";
+
+/// A member that stands twice is an error.
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    expiration: String,
-    conditions: Vec<Condition>,
+struct Document<'a> {
+    #[serde(borrow)]
+    expiration: Option<&'a RawValue>,
+    #[serde(borrow)]
+    conditions: Option<&'a RawValue>,
 }
 
 impl PostPolicy {
     /// Reads a document.
     ///
     /// # Errors
-    /// `InvalidPolicyDocument`, with the place.
+    /// `InvalidPolicyDocument`, in S3's words.
     pub fn parse(document: &[u8]) -> Result<Self> {
-        let invalid = |why: &dyn fmt::Display| Error::new(Kind::InvalidPolicyDocument, format!("Invalid Policy: {why}."));
-        let document: Document = serde_json::from_slice(&without_dollar_escapes(document)).map_err(|error| invalid(&error))?;
-        let expires = seconds_of(&document.expiration).ok_or_else(|| invalid(&"expiration must be like 2026-11-30T12:00:00Z"))?;
-        Ok(Self { expiration: document.expiration, expires, conditions: document.conditions })
+        let invalid = |why| Error::new(Kind::InvalidPolicyDocument, format!("Invalid Policy: {why}"));
+        Self::read(&without_dollar_escapes(document)).map_err(invalid)
+    }
+
+    fn read(document: &[u8]) -> std::result::Result<Self, Cow<'static, str>> {
+        let no_json = |_| INVALID_JSON;
+        if document.trim_ascii().is_empty() {
+            return Err("Expecting '{' but found End-of-Input".into());
+        }
+        let members: BTreeMap<String, IgnoredAny> = serde_json::from_slice(document).map_err(no_json)?;
+        if let Some(name) = members.into_keys().find(|name| !matches!(name.as_str(), "expiration" | "conditions")) {
+            return Err(format!("Unexpected: {name:?}").into());
+        }
+        let Document { expiration, conditions } = serde_json::from_slice(document).map_err(no_json)?;
+        let expiration = expiration.ok_or("Policy missing expiration.")?;
+        let expiration: String = serde_json::from_str(expiration.get()).map_err(no_json)?;
+        let expires = seconds_of(&expiration).ok_or_else(|| format!("Invalid 'expiration' value: '{expiration}'"))?;
+        let conditions = conditions.ok_or("Policy missing conditions.")?.get();
+        let conditions: Vec<&RawValue> =
+            serde_json::from_str(conditions).map_err(|_| "Invalid 'conditions' value: must be a List.")?;
+        let conditions = conditions.into_iter().map(condition).collect::<std::result::Result<_, _>>()?;
+        Ok(Self { expiration, expires, conditions })
     }
 
     /// Whether `form` conforms: an upload to `bucket` of `key`, which is its field with the file's name filled in, at `now` in
@@ -82,9 +126,10 @@ impl PostPolicy {
         if form.get("bucket").is_some_and(|named| named != bucket.as_bytes()) {
             return Err(denied("the field bucket names another bucket than the request".to_owned()));
         }
-        for condition in &self.conditions {
+        for Written { text, condition } in &self.conditions {
             let holds = match condition {
                 Condition::Length { .. } => true,
+                Condition::Never => false,
                 Condition::Equals { name, value } => self::value(form, bucket, key, name).is_some_and(|is| is == value.as_bytes()),
                 Condition::StartsWith { name, value } => {
                     let starts = |is: &[u8]| is.starts_with(value.as_bytes());
@@ -97,10 +142,11 @@ impl PostPolicy {
                 }
             };
             if !holds {
-                return Err(denied(format!("Policy Condition failed: {condition}")));
+                return Err(denied(format!("Policy Condition failed: {text}")));
             }
         }
-        let covered = |name: &str| self.conditions.iter().any(|c| c.name().is_some_and(|named| named.eq_ignore_ascii_case(name)));
+        let covered =
+            |name: &str| self.conditions.iter().any(|c| c.condition.name().is_some_and(|named| named.eq_ignore_ascii_case(name)));
         let free = |name: &str| {
             let name = name.to_ascii_lowercase();
             UNCONDITIONAL.contains(&name.as_str()) || name.starts_with(IGNORED_PREFIX)
@@ -114,7 +160,7 @@ impl PostPolicy {
 
     /// The lengths that the file may have, in bytes: those that all of its conditions allow.
     pub fn lengths(&self) -> RangeInclusive<u64> {
-        self.conditions.iter().fold(0..=u64::MAX, |all, condition| match condition {
+        self.conditions.iter().fold(0..=u64::MAX, |all, written| match &written.condition {
             Condition::Length { min, max } => *all.start().max(min)..=*all.end().min(max),
             _ => all,
         })
@@ -122,10 +168,11 @@ impl PostPolicy {
 
     /// The conditions, as JSON, that mean the same to a store which knows signer and bucket by other names.
     pub fn conditions_for_store(&self) -> Vec<String> {
+        let conditions = self.conditions.iter().map(|written| &written.condition);
         let kept = |condition: &&Condition| {
             !condition.name().is_some_and(|name| OF_THE_SIGNER.contains(&name.to_ascii_lowercase().as_str()))
         };
-        self.conditions.iter().filter(kept).map(Condition::to_string).collect()
+        conditions.filter(kept).map(Condition::to_string).collect()
     }
 }
 
@@ -175,7 +222,7 @@ impl Condition {
     fn name(&self) -> Option<&str> {
         match self {
             Self::Equals { name, .. } | Self::StartsWith { name, .. } => Some(name),
-            Self::Length { .. } => None,
+            Self::Length { .. } | Self::Never => None,
         }
     }
 }
@@ -188,65 +235,75 @@ impl fmt::Display for Condition {
             Self::Equals { name, value } => ("eq", name, value),
             Self::StartsWith { name, value } => ("starts-with", name, value),
             Self::Length { min, max } => return write!(f, "[\"content-length-range\", {min}, {max}]"),
+            Self::Never => return f.write_str("[\"eq\", \"\", \"\"]"),
         };
         write!(f, "[\"{how}\", {}, {}]", json(&format!("${name}"))?, json(value)?)
     }
 }
 
-impl<'de> Deserialize<'de> for Condition {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_any(ConditionVisitor)
+/// Reads one condition; otherwise what is wrong with it.
+fn condition(raw: &RawValue) -> std::result::Result<Written, Cow<'static, str>> {
+    let bad = Cow::Borrowed(INVALID_JSON);
+    match serde_json::from_str(raw.get()) {
+        Ok(Value::Object(members)) => {
+            let mut members = members.into_iter();
+            let (Some((name, value)), None) = (members.next(), members.next()) else {
+                return Err("Invalid Simple-Condition: Simple-Conditions must have exactly one property specified.".into());
+            };
+            let Value::String(value) = value else {
+                return Err("Invalid Simple-Condition: value must be a string.".into());
+            };
+            let condition = Condition::Equals { name, value };
+            Ok(Written { text: condition.to_string(), condition })
+        }
+        Ok(Value::Array(list)) => {
+            let [how, arguments @ ..] = &list[..] else {
+                return Err("Invalid Condition: missing operation identifier.".into());
+            };
+            let how = how.as_str().ok_or(bad.clone())?;
+            let [first, second] = arguments else {
+                return Err(match operation(how) {
+                    Some(_) => format!("Invalid {how}: wrong number of arguments.").into(),
+                    None => unknown(how),
+                });
+            };
+            let condition = match operation(how).ok_or_else(|| unknown(how))? {
+                Operation::Length => Condition::Length { min: number(first).ok_or(bad.clone())?, max: number(second).ok_or(bad)? },
+                compares => {
+                    let (name, value) = first.as_str().zip(second.as_str()).ok_or(bad)?;
+                    match (name.strip_prefix('$').map(str::to_owned), value.to_owned(), compares) {
+                        (None, ..) => Condition::Never,
+                        (Some(name), value, Operation::Equals) => Condition::Equals { name, value },
+                        (Some(name), value, _) => Condition::StartsWith { name, value },
+                    }
+                }
+            };
+            Ok(Written { text: raw.get().to_owned(), condition })
+        }
+        _ => Err("Invalid condition test: must be a List or Object.".into()),
     }
 }
 
-struct ConditionVisitor;
+enum Operation {
+    Equals,
+    StartsWith,
+    Length,
+}
+
+fn operation(how: &str) -> Option<Operation> {
+    match how.to_ascii_lowercase().as_str() {
+        "eq" => Some(Operation::Equals),
+        "starts-with" => Some(Operation::StartsWith),
+        "content-length-range" => Some(Operation::Length),
+        _ => None,
+    }
+}
+
+fn unknown(how: &str) -> Cow<'static, str> {
+    format!("Invalid Condition: unknown operation '{how}'.").into()
+}
 
 /// A number, which some clients write as text.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Number {
-    Plain(u64),
-    Text(String),
-}
-
-impl<'de> Visitor<'de> for ConditionVisitor {
-    type Value = Condition;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a condition: {\"field\": \"value\"} or [\"eq\" or \"starts-with\", \"$field\", \"value\"] or [\"content-length-range\", min, max]")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Condition, A::Error> {
-        let (name, value) = map.next_entry()?.ok_or_else(|| A::Error::custom("a condition is empty"))?;
-        if map.next_key::<String>()?.is_some() {
-            return Err(A::Error::custom("a condition in braces must have exactly one field"));
-        }
-        Ok(Condition::Equals { name, value })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Condition, A::Error> {
-        let short = |at| A::Error::invalid_length(at, &"three members of a condition");
-        let how: String = list.next_element()?.ok_or_else(|| short(0))?;
-        let condition = if how.eq_ignore_ascii_case("content-length-range") {
-            let mut number = |at| match list.next_element()?.ok_or_else(|| short(at))? {
-                Number::Plain(number) => Ok(number),
-                Number::Text(text) => text.parse().map_err(|_| A::Error::custom("a length must be a number of bytes")),
-            };
-            Condition::Length { min: number(1)?, max: number(2)? }
-        } else {
-            let name: String = list.next_element()?.ok_or_else(|| short(1))?;
-            let name =
-                name.strip_prefix('$').ok_or_else(|| A::Error::custom("a field must be named with a dollar sign"))?.to_owned();
-            let value = list.next_element()?.ok_or_else(|| short(2))?;
-            match how.to_ascii_lowercase().as_str() {
-                "eq" => Condition::Equals { name, value },
-                "starts-with" => Condition::StartsWith { name, value },
-                _ => return Err(A::Error::custom("a condition must be eq, starts-with or content-length-range")),
-            }
-        };
-        match list.next_element::<serde::de::IgnoredAny>()? {
-            None => Ok(condition),
-            Some(_) => Err(A::Error::invalid_length(4, &"three members of a condition")),
-        }
-    }
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }

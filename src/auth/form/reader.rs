@@ -165,8 +165,11 @@ impl HeadReader {
     }
 }
 
+/// S3's own words.
+pub(super) const MALFORMED: &str = "The body of your POST request is not well-formed multipart/form-data.";
+
 fn malformed(what: &str) -> Error {
-    Error::new(Kind::MalformedPostRequest, format!("The body is no well-formed multipart/form-data: {what}."))
+    Error::new(Kind::MalformedPostRequest, MALFORMED).with_source(what)
 }
 
 /// S3 wants the file last, and takes the form for ended where it ends.

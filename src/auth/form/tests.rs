@@ -497,8 +497,9 @@ fn a_policy_is_read_strictly() {
         ", {}",
         r#", {"a": "b", "c": "d"}"#,
         r#", {"a": 1}"#,
-        r#", ["eq", "key", "v"]"#,
         r#", ["eq", "$key"]"#,
+        r#", ["eq", "$key", 1]"#,
+        ", []",
         r#", ["eq", "$key", "v", "w"]"#,
         r#", ["ends-with", "$key", "v"]"#,
         r#", ["content-length-range", 1]"#,
@@ -525,6 +526,9 @@ fn a_policy_is_read_strictly() {
     ] {
         assert_eq!(PostPolicy::parse(document.as_bytes()).expect_err(document).kind, Kind::InvalidPolicyDocument, "{document}");
     }
+    let undollared =
+        policy(r#", ["eq","key","v"]"#).expect("valid").check(&form(&[("key", "v")]), "b", "v", NOON).expect_err("no field");
+    assert!(undollared.kind == Kind::AccessDenied && undollared.message.ends_with(r#"["eq","key","v"]"#), "{undollared}");
     let fraction = PostPolicy::parse(br#"{"expiration": "2013-05-24T12:00:00.999Z", "conditions": []}"#);
     assert!(fraction.is_ok());
 }

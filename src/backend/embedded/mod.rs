@@ -11,9 +11,9 @@
 
 mod buckets;
 mod complete;
-mod condition;
+pub mod condition;
 mod copy;
-mod date;
+pub mod date;
 mod fault;
 mod framing;
 mod get;

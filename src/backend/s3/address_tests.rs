@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::clients_resolving;
 use super::credentials::{Credentials, KeyPair};
+use super::redirect::Learnt;
 use super::resolve::Resolve;
 use super::sign::{EMPTY_SHA256, Signer};
 use super::{Addressing, Authority, S3Store, Scheme};
@@ -213,7 +214,8 @@ impl Rig {
             authority: Authority::try_from(format!("store.test:{port}")).expect("valid"),
             addressing: Addressing::Path,
             credentials: Credentials::Static(Arc::new(KeyPair::new("AK", "SK", None).expect("valid"))),
-            signer: Signer::new("us-east-1"),
+            signer: Arc::new(Signer::new("us-east-1")),
+            learnt: Learnt::default(),
             now: clock,
             metrics: Metrics::new().backend("b"),
         };

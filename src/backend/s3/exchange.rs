@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Extensions, Method, Request, Response, StatusCode, Uri};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::connect::{Client, classify};
 use super::resolve::{Addresses, Peer};
 use crate::backend::{BackendError, BackendErrorKind, Body, BoxError};
+use crate::types::query_pairs;
 
 /// The connection that the pool gave is not to be trusted; nothing was sent that matters.
 pub(super) struct Distrusted;
@@ -146,6 +147,31 @@ impl Drop for Watched {
     fn drop(&mut self) {
         if self.stalled_since.is_some_and(|since| since.elapsed() >= self.addresses.silence()) {
             self.failed();
+        }
+    }
+}
+
+/// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
+/// for which S3 has no operation, of no bucket or of a subresource, is answered by some stores (Ceph) as a GET, body and all. Its
+/// connection serves nobody else.
+pub(super) fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
+    let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
+    let of_a_bucket = uri.path() != "/";
+    method == Method::HEAD && !(of_a_bucket && query_pairs(uri.query().unwrap_or_default()).all(|(name, _)| plain(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_head_that_s3_does_not_know_may_leave_a_body() {
+        for uri in ["/", "/b?acl", "/b/k?uploads", "/b/k?tagging=", "/b/k?versionId=1&acl", "/b/k?x"] {
+            assert!(may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
+            assert!(!may_leave_a_body(&Method::GET, &Uri::from_static(uri)), "{uri}");
+        }
+        for uri in ["/b", "/b/k", "/b/k?versionId=null", "/b/k?partNumber=1&versionId=1", "/b/k?response-content-type=a"] {
+            assert!(!may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One S3 endpoint over HTTP/1.1. What enters is a read or an opaque request by the store's bucket name; what leaves is its
 //! answer as it came. In between: the URI in the endpoint's addressing style, the signature ([`sign`], or of a [`form`]) with current
-//! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). No retry, no limit: those sit
-//! above.
+//! [`credentials`], and a pooled connection ([`connect`]) to one of its addresses ([`resolve`]). Where the store says that a bucket
+//! is somewhere else, that is learnt ([`redirect`]). No retry, no limit: those sit above.
 
 pub mod chunks;
 pub mod connect;
@@ -9,33 +9,45 @@ pub mod credentials;
 mod exchange;
 mod form;
 mod open;
+pub mod redirect;
+mod refusal;
 pub mod resolve;
 pub mod sign;
 mod wire;
 
 #[cfg(test)]
 mod address_tests;
+#[cfg(test)]
+mod redirect_tests;
 
+pub use refusal::{asks_for_pace, error_code, error_member, is_about_a_key_pair, is_about_our_signature};
+
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
+use futures_util::stream::{StreamExt, iter};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::{Instant, timeout_at};
 
 use super::form::PostForm;
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
-    full_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Sender, Taught,
+    collect, empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
-use crate::types::{WallClock, query_pairs};
-use chunks::Announced;
+use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
-use exchange::{Distrusted, Watched, exchange};
+use exchange::{Distrusted, Watched, exchange, may_leave_a_body};
+use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
 /// What stays as it is in a path that we make: RFC 3986's unreserved characters and the slash.
@@ -63,7 +75,9 @@ pub struct S3Store {
     /// Current credentials.
     pub credentials: Credentials,
     /// The signer for the endpoint's region.
-    pub signer: Signer,
+    pub signer: Arc<Signer>,
+    /// The buckets that are somewhere else.
+    pub learnt: Learnt,
     /// For the date in the signature.
     pub now: WallClock,
     /// Counts what comes back.
@@ -73,8 +87,17 @@ pub struct S3Store {
 impl S3Store {
     async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
-        let alone = elsewhere || may_leave_a_body(request.method(), request.uri());
-        let (authority, path) = self.place(request.uri())?;
+        let asked = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let (bucket, rest) = bucket_of(&asked);
+        let method = request.method().clone();
+        let alone = elsewhere || may_leave_a_body(&method, request.uri());
+        if method == Method::PUT && is_bucket(rest) {
+            // It is yet to be made, here or where its document says.
+            self.learnt.forget(bucket);
+        }
+        let here = || Place { authority: self.authority.clone(), signer: Arc::clone(&self.signer) };
+        let place = self.learnt.place(bucket).unwrap_or_else(here);
+        let (authority, path) = self.address(&place, &asked)?;
         let headers = request.headers_mut();
         headers.insert(header::HOST, HeaderValue::from_str(authority.as_str()).map_err(internal)?);
         let now: SystemTime = (self.now)();
@@ -83,42 +106,43 @@ impl S3Store {
             Sender::Client(pair) => Some(pair),
             Sender::Nobody => None,
         };
-        let method = request.method().clone();
-        let announced = Announced::read(request.headers_mut()).map_err(internal)?;
-        match (request.extensions_mut().remove::<PostForm>(), pair) {
-            (None, None) if announced.is_some() => return Err(internal("nobody signs chunks")),
-            (None, None) => {}
-            (None, Some(pair)) => {
-                self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
-                if let Some(announced) = announced {
-                    let seal = self.signer.seal(request.headers(), &pair, now);
-                    request = request.map(|body| announced.frame(body, seal));
-                }
-            }
+        request = match (request.extensions_mut().remove::<PostForm>(), pair) {
+            (None, None) => request,
+            (None, Some(pair)) => chunks::signed(&place.signer, &path, request, &pair, now).map_err(internal)?,
             (Some(form), pair) => {
                 let head = match pair {
-                    Some(pair) => self.signer.sign_form(&form, &pair, now).map_err(internal)?,
+                    Some(pair) => place.signer.sign_form(&form, &pair, now).map_err(internal)?,
                     None => form.head(&[]),
                 };
-                request = form::begun(request, head).map_err(internal)?;
+                form::begun(request, head).map_err(internal)?
             }
-        }
+        };
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.
         let bodiless = http_body::Body::is_end_stream(request.body());
-        let started = bodiless.then(tokio::time::Instant::now);
+        let started = bodiless.then(Instant::now);
         let answer = self.exchange(ways, request, bodiless && method.is_safe(), alone).await;
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
         match answer {
             Ok(response) => {
+                if let Some(refused) = no_answer(&response) {
+                    self.metrics.attempts_no_answer.inc();
+                    return Err(refused);
+                }
                 let unframed = ends_with_its_connection(&response);
                 let response = Watched::of(response, &self.clients.addresses);
                 let response = if unframed { self.framed(response).await? } else { response };
                 self.count(&response);
-                Ok(response)
+                if method == Method::DELETE && is_bucket(rest) && response.status().is_success() {
+                    self.learnt.forget(bucket);
+                }
+                match may_teach(response.status()) && !bucket.is_empty() {
+                    true => Ok(self.learn(&method, bucket, &place, response).await),
+                    false => Ok(response),
+                }
             }
             Err(error) => {
                 self.metrics.attempts_no_answer.inc();
@@ -167,6 +191,25 @@ impl S3Store {
         }
     }
 
+    /// Looks through an answer that may say where the bucket is, and marks it as [`Taught`] if that is news.
+    async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
+        let (head, body) = response.into_parts();
+        let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
+        let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
+        let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
+        let lesson = lesson(endpoint, bucket, asked, told);
+        let mut response = Response::from_parts(head, body);
+        if let Some(lesson) = lesson {
+            let region = lesson.region.clone();
+            match self.learnt.learn(bucket, lesson) {
+                true => tracing::info!(bucket, region, "the store says where the bucket is; it is asked there from now on"),
+                false => tracing::debug!(bucket, region, "the store says once more where the bucket is"),
+            }
+            response.extensions_mut().insert(Taught);
+        }
+        response
+    }
+
     fn count<B>(&self, response: &Response<B>) {
         match response.status().as_u16() {
             // Whoever reads its code knows what it is, and counts it.
@@ -177,22 +220,73 @@ impl S3Store {
         }
     }
 
-    /// The host to ask and the raw path there, for a URI that names the bucket first in its path.
-    fn place(&self, uri: &Uri) -> Result<(Authority, PathAndQuery), BackendError> {
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        if self.addressing == Addressing::Path {
-            return Ok((self.authority.clone(), path));
+    /// The host to ask and the raw path there, for a path that names the bucket first.
+    fn address(&self, place: &Place, path: &PathAndQuery) -> Result<(Authority, PathAndQuery), BackendError> {
+        let (bucket, rest) = bucket_of(path);
+        if self.addressing == Addressing::Path || bucket.is_empty() {
+            return Ok((place.authority.clone(), path.clone()));
         }
-        let rest = path.as_str().strip_prefix('/').unwrap_or_default();
-        let bucket_end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (bucket, rest) = rest.split_at(bucket_end);
-        if bucket.is_empty() {
-            return Ok((self.authority.clone(), path));
-        }
-        let authority = Authority::try_from(format!("{bucket}.{}", self.authority)).map_err(internal)?;
+        let authority = Authority::try_from(format!("{bucket}.{}", place.authority)).map_err(internal)?;
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
         Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
     }
+}
+
+/// The bucket that a path names first, and what stands behind it.
+fn bucket_of(path: &PathAndQuery) -> (&str, &str) {
+    let rest = path.as_str().strip_prefix('/').unwrap_or_default();
+    rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()))
+}
+
+/// Whether what stands behind a bucket in a path is nothing, so that the request is about the bucket itself.
+fn is_bucket(rest: &str) -> bool {
+    matches!(rest, "" | "/")
+}
+
+/// Why what came is no answer: a status that ends no request, or two ways to tell where its body ends.
+fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
+    let because = |kind, why: String| Some(BackendError { kind, source: why.into() });
+    let (status, headers) = (response.status().as_u16(), response.headers());
+    if !(200..600).contains(&status) {
+        return because(BackendErrorKind::Garbled, format!("status {status}"));
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        // Any other coding is none that we take off, and would end with the connection.
+        let only_chunks = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+        if !only_chunks || headers.contains_key(header::CONTENT_LENGTH) {
+            return because(
+                BackendErrorKind::Unframed,
+                "a Transfer-Encoding that is not chunked, or a Content-Length beside it".to_owned(),
+            );
+        }
+    }
+    None
+}
+
+/// What of a body is here soon, up to `bytes_max`, and the body from its beginning.
+async fn peek(mut body: Body, bytes_max: usize) -> (Bytes, Body) {
+    let until = Instant::now() + redirect::BODY_PATIENCE;
+    let mut seen = BytesMut::new();
+    while seen.len() < bytes_max {
+        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
+        match frame {
+            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            None if seen.is_empty() => return (seen.freeze(), empty_body()),
+            None => {
+                let seen = seen.freeze();
+                return (seen.clone(), full_body(seen));
+            }
+            Some(Err(error)) => {
+                let seen = seen.freeze();
+                let broken = [Ok(Frame::data(seen.clone())), Err(error)];
+                return (seen, Body::new(StreamBody::new(iter(broken))));
+            }
+        }
+    }
+    let seen = seen.freeze();
+    let first = iter([Ok(Frame::data(seen.clone()))]);
+    (seen, Body::new(StreamBody::new(first.chain(BodyStream::new(body)))))
 }
 
 /// The same request, for one that has no body.
@@ -208,39 +302,6 @@ fn copy_of_head(request: &Request<Body>) -> Request<Body> {
 fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
     !framed && !http_body::Body::is_end_stream(response.body())
-}
-
-/// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
-/// for which S3 has no operation, of no bucket or of a subresource, is answered by some stores (Ceph) as a GET, body and all. Its
-/// connection serves nobody else.
-fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
-    let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
-    let of_a_bucket = uri.path() != "/";
-    method == Method::HEAD && !(of_a_bucket && query_pairs(uri.query().unwrap_or_default()).all(|(name, _)| plain(name)))
-}
-
-/// Whether an S3 error code asks for fewer requests, rather than tell of a failure.
-pub fn asks_for_pace(code: &str) -> bool {
-    matches!(code, "SlowDown" | "RequestLimitExceeded") || code.starts_with("Throttling")
-}
-
-/// Whether an S3 error code is about the signature of a request, that is, about ours.
-pub fn is_about_our_signature(code: &str) -> bool {
-    matches!(
-        code,
-        "AuthorizationHeaderMalformed"
-            | "ExpiredToken"
-            | "InvalidAccessKeyId"
-            | "InvalidToken"
-            | "RequestTimeTooSkewed"
-            | "SignatureDoesNotMatch"
-            | "TokenRefreshRequired"
-    )
-}
-
-/// Whether such a code is about the key pair itself, and not about the region or the clock, which are never the pair's fault.
-pub fn is_about_a_key_pair(code: &str) -> bool {
-    matches!(code, "ExpiredToken" | "InvalidAccessKeyId" | "InvalidToken" | "SignatureDoesNotMatch")
 }
 
 fn no_credentials(source: BoxError) -> BackendError {
@@ -268,9 +329,16 @@ pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
 impl ObjectRead for S3Store {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
         Box::pin(async move {
-            match self.send(&self.clients.lean, get(ask)?).await {
-                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
-                attempt => attempt,
+            let mut lessons = 0;
+            loop {
+                let attempt = match self.send(&self.clients.lean, get(ask)?).await {
+                    Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
+                    attempt => attempt,
+                };
+                match attempt {
+                    Ok(response) if lessons < LESSONS_MAX && response.extensions().get::<Taught>().is_some() => lessons += 1,
+                    attempt => return attempt,
+                }
             }
         })
     }
@@ -307,40 +375,6 @@ impl Forward for S3Store {
     }
 }
 
-/// Longest S3 error code that is passed on.
-const CODE_BYTES_MAX: usize = 64;
-
-/// The `Code` of an S3 `<Error>` document, if it is one and the code is fit to be passed on.
-pub fn error_code(body: &[u8]) -> Option<String> {
-    let code = error_member(body, "Code")?;
-    let code = code.trim();
-    let fit = (1..=CODE_BYTES_MAX).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
-    fit.then(|| code.to_owned())
-}
-
-/// The text of a member of an S3 `<Error>` document, if it is one.
-pub fn error_member(body: &[u8], name: &str) -> Option<String> {
-    use quick_xml::escape::resolve_predefined_entity;
-    use quick_xml::events::Event;
-    let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(body).ok()?);
-    let mut path: Vec<String> = Vec::new();
-    let mut member = String::new();
-    loop {
-        match reader.read_event().ok()? {
-            Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
-            Event::End(_) if path == ["Error", name] => return Some(member),
-            Event::End(_) => drop(path.pop()),
-            Event::Text(text) if path == ["Error", name] => member.push_str(&text),
-            Event::GeneralRef(entity) if path == ["Error", name] => match entity.resolve_char_ref().ok()? {
-                Some(character) => member.push(character),
-                None => member.push_str(resolve_predefined_entity(&entity)?),
-            },
-            Event::Eof => return None,
-            _ => {}
-        }
-    }
-}
-
 /// Headers of a batch that go along with each of its reads.
 pub fn read_headers(headers: &HeaderMap, names: &[&'static str]) -> HeaderMap {
     names.iter().filter_map(|name| headers.get(*name).map(|value| (http::HeaderName::from_static(name), value.clone()))).collect()
@@ -354,36 +388,5 @@ mod tests {
     fn paths_are_encoded_once_and_never_normalised() {
         assert_eq!(object_path("b", "a b/../%20//é+~", None), "/b/a%20b/../%2520//%C3%A9%2B~");
         assert_eq!(object_path("b", "/k", Some("a/b=")), "/b//k?versionId=a%2Fb%3D");
-    }
-
-    #[test]
-    fn only_a_head_that_s3_does_not_know_may_leave_a_body() {
-        for uri in ["/", "/b?acl", "/b/k?uploads", "/b/k?tagging=", "/b/k?versionId=1&acl", "/b/k?x"] {
-            assert!(may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
-            assert!(!may_leave_a_body(&Method::GET, &Uri::from_static(uri)), "{uri}");
-        }
-        for uri in ["/b", "/b/k", "/b/k?versionId=null", "/b/k?partNumber=1&versionId=1", "/b/k?response-content-type=a"] {
-            assert!(!may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
-        }
-    }
-
-    #[test]
-    fn a_code_is_taken_from_an_s3_error_only() {
-        let code = |body: &str| error_code(body.as_bytes());
-        assert_eq!(code("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>").as_deref(), Some("NoSuchKey"));
-        assert_eq!(code("<Error xmlns=\"x\"><Message>m</Message><Code> Slow.Down </Code></Error>").as_deref(), Some("Slow.Down"));
-        for body in [
-            "",
-            "<html><Code>X</Code></html>",
-            "<Error><Code>no such</Code></Error>",
-            "<Error><Code>No&amp;Such</Code></Error>",
-            "<Error><Code></Code></Error>",
-            "<Error><a><Code>X</Code></a></Error>",
-            "not xml",
-            "<Error><Code>",
-        ] {
-            assert_eq!(code(body), None, "{body}");
-        }
-        assert_eq!(code(&format!("<Error><Code>{}</Code></Error>", "x".repeat(65))), None);
     }
 }

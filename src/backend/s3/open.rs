@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::Uri;
 
 use super::credentials::{Credentials, KeyPair};
+use super::redirect::Learnt;
 use super::sign::Signer;
 use super::{S3Store, connect};
 use crate::backend::BoxError;
@@ -43,7 +44,8 @@ impl S3Store {
             authority: authority.clone(),
             addressing: config.addressing,
             credentials,
-            signer: Signer::new(&config.region),
+            signer: Arc::new(Signer::new(&config.region)),
+            learnt: Learnt::default(),
             now,
             metrics,
         })

@@ -83,6 +83,11 @@ impl Signer {
         Self { region: region.to_owned(), newest: Mutex::new(LruCache::new(PAIRS_MAX)) }
     }
 
+    /// The region that it signs for.
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
     /// Adds `x-amz-date`, the session token if there is one, and `authorization`. The request's `host` and
     /// `x-amz-content-sha256` must be there already.
     pub fn sign(&self, method: &Method, path: &PathAndQuery, headers: &mut HeaderMap, pair: &Arc<KeyPair>, now: SystemTime) {

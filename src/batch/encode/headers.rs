@@ -44,7 +44,7 @@ impl PartHeaders {
     }
 
     /// How many octets they have.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.0.len() as u64
     }
 

@@ -52,7 +52,7 @@ PUBLIC_BUCKET = "public-to-all"
 
 
 class SeaweedFs:
-    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of its own."""
+    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of those above."""
 
     def __init__(self, folder: Path, identities: list[dict[str, Any]] | None = None) -> None:
         master, volume, filer, s3 = free_ports(4)
@@ -65,17 +65,18 @@ class SeaweedFs:
             README_CREDENTIALS: every,
             TENANT_CREDENTIALS: [f"{action}:{TENANT_BUCKET}" for action in ("Read", "List", "Tagging", "Write")],
         }
-        own: list[dict[str, Any]] = [
-            {
-                "name": pair.access_key,
-                "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
-                "actions": actions,
-            }
-            for pair, actions in accounts.items()
-        ]
         public = [f"{action}:{PUBLIC_BUCKET}" for action in ("Read", "List", "Write")]
-        own.append({"name": "anonymous", "actions": public})
-        identities = identities or own
+        identities = identities or [
+            *(
+                {
+                    "name": pair.access_key,
+                    "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
+                    "actions": actions,
+                }
+                for pair, actions in accounts.items()
+            ),
+            {"name": "anonymous", "actions": public},
+        ]
         settings.write_text(json.dumps({"identities": identities}))
         env = {**os.environ, "WEED_S3_SSE_KEY": "test-only-passphrase", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
         self.process = Process(

@@ -1,0 +1,404 @@
+//! ListBuckets where more than one backend has buckets, or one has them by other names: each backend that a route leads to is asked
+//! for all of its buckets, and those by which clients know them are put together in one list, sorted by name, page by page
+//! (<https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html>). A backend that does not answer fails the request: half
+//! a list would look whole.
+//!
+//! Invariant: no more is held than one page of one backend and one page of the answer, and all of it is paid for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{Method, Response, StatusCode, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::Event;
+
+use super::deletes::Reserved;
+use super::upload::{self, Carried};
+use super::{Ask, Passthrough, Route, rewrite, xml_response};
+use crate::auth::Payer;
+use crate::backend::{Backend, Body, empty_body};
+use crate::error::xml::element;
+use crate::error::{Error, Kind, Result};
+use crate::types::{BucketName, percent_decode, query_pairs};
+
+/// Most buckets of a page that a client may ask for, and those that it gets if it does not say (S3's own limit).
+const PAGE_MAX: usize = 10_000;
+
+/// Buckets that a backend is asked for at a time.
+const ASKED_MAX: usize = 1000;
+
+/// Largest page of a backend, in bytes: one that does not know pages sends all it has, ten thousand and more at 150 bytes each.
+const ASKED_BYTES_MAX: usize = 4 << 20;
+
+/// Most pages of a backend: a hundred thousand buckets.
+const ASKED_PAGES_MAX: usize = 100;
+
+/// What a bucket takes, in the list and in the answer: a name of 255 bytes and what is said of it, twice.
+const BUCKET_BYTES: usize = 2048;
+
+/// Longest text of a date, a region or an ARN.
+const TEXT_BYTES_MAX: usize = 320;
+
+/// How deep an answer may nest.
+const DEPTH_MAX: usize = 8;
+
+/// What marks a continuation token as ours.
+const TOKEN_MARK: &str = "behind:";
+
+/// The parameters that ListBuckets has.
+const PARAMETERS: &[&str] = &["bucket-region", "continuation-token", "max-buckets", "prefix", "x-id"];
+
+impl Passthrough {
+    /// Whether it is a ListBuckets that no backend could answer alone.
+    pub(super) fn is_merged_list(&self, ask: &Ask<'_>) -> bool {
+        ask.head.method == Method::GET
+            && ask.target.bucket.is_none()
+            && query_pairs(&query(ask)).all(|(name, _)| PARAMETERS.contains(&name))
+            && self.routes.first().is_some()
+            && self.routes.whole(Arc::ptr_eq).is_none()
+    }
+
+    /// The buckets of all backends.
+    pub(super) async fn list_buckets(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        let query = query(&ask);
+        let mut list = List::asked(&query)?;
+        let mut owner = None;
+        let mut reserved = Reserved::nothing(&self.memory);
+        let backend = Arc::clone(self.routes.first().expect("there are routes"));
+        let first = Route { backend, path: path(None, None)?, renamed: None, form: None };
+        let mut headers = self.request_headers(&ask, &first)?;
+        headers.remove(header::ACCEPT_ENCODING);
+        let (payload, quirks) = (ask.authenticated.payload.clone(), first.backend.quirks);
+        let (body, verdict) = upload::prepare(payload, Carried::Document, quirks, &mut headers, body, &mut reserved).await?;
+        if !http_body::Body::is_end_stream(&upload::settled(body).await.map_err(super::broken_request)?) {
+            return Err(Error::new(Kind::InvalidRequest, "ListBuckets has no body"));
+        }
+        headers.remove(header::CONTENT_LENGTH);
+        for backend in self.routes.reachable(Arc::ptr_eq) {
+            let mut token: Option<String> = None;
+            let mut pages = 0;
+            loop {
+                let path = path(token.as_deref(), list.region.as_deref())?;
+                let route = Route { backend: Arc::clone(backend), path, renamed: None, form: None };
+                let response = self.send(&ask, &route, headers.clone(), empty_body(), &verdict).await?;
+                if response.status() != StatusCode::OK {
+                    return Err(refused(backend, response.status()));
+                }
+                reserved.pay((list.kept.len() * BUCKET_BYTES + 2 * ASKED_BYTES_MAX) as u64).await?;
+                let page = Page::read(&rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await?);
+                let page = page.ok_or_else(|| Error::new(Kind::BadGateway, "a store's list of buckets cannot be read"))?;
+                owner = owner.or(page.owner);
+                for bucket in page.buckets {
+                    for name in self.routes.names_of(|other| Arc::ptr_eq(other, backend), &bucket.name) {
+                        list.add(name, &bucket);
+                    }
+                }
+                pages += 1;
+                token = page.token.filter(|token| !token.is_empty());
+                if token.is_none() {
+                    break;
+                }
+                if pages == ASKED_PAGES_MAX {
+                    return Err(Error::new(Kind::BadGateway, "a store's list of buckets does not end"));
+                }
+            }
+        }
+        reserved.pay((list.kept.len() * BUCKET_BYTES) as u64).await?;
+        Ok(xml_response(list.finish(owner)))
+    }
+}
+
+/// The query without a signature.
+fn query<'a>(ask: &Ask<'a>) -> Cow<'a, str> {
+    ask.authenticated.query_to_forward(ask.head.uri.query().unwrap_or_default())
+}
+
+fn path(token: Option<&str>, region: Option<&str>) -> Result<PathAndQuery> {
+    let mut path = format!("/?max-buckets={ASKED_MAX}");
+    for (name, value) in [("continuation-token", token), ("bucket-region", region)] {
+        if let Some(value) = value {
+            path.extend(["&", name, "="]);
+            path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+        }
+    }
+    PathAndQuery::try_from(path).map_err(|e| Error::new(Kind::InvalidUri, "the query cannot be sent on").with_source(e))
+}
+
+/// A backend that does not list its buckets.
+fn refused(backend: &Backend, status: StatusCode) -> Error {
+    tracing::warn!(backend = backend.name, status = status.as_u16(), "no list of buckets: the backend does not give its own");
+    let kind = match status.as_u16() {
+        401 | 403 => Kind::AccessDenied,
+        429 | 500..=599 => Kind::ServiceUnavailable,
+        _ => Kind::BadGateway,
+    };
+    let message =
+        format!("a store behind the gateway answered {} when asked for its buckets, and half a list is none", status.as_u16());
+    Error::new(kind, message)
+}
+
+/// What a backend says of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Listed {
+    name: String,
+    created: Option<String>,
+    region: Option<String>,
+    arn: Option<String>,
+}
+
+/// Who owns the buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Owner {
+    id: Option<String>,
+    name: Option<String>,
+}
+
+/// A page of a backend's list.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Page {
+    buckets: Vec<Listed>,
+    owner: Option<Owner>,
+    token: Option<String>,
+}
+
+impl Page {
+    /// Reads a `ListAllMyBucketsResult`; nothing if it is none, or not whole.
+    fn read(document: &[u8]) -> Option<Self> {
+        let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(document).ok()?);
+        reader.config_mut().expand_empty_elements = true;
+        let mut page = Self::default();
+        let mut path: Vec<String> = Vec::new();
+        let mut text = String::new();
+        let mut ended = false;
+        loop {
+            match reader.read_event().ok()? {
+                Event::Start(_) if ended || path.len() == DEPTH_MAX => return None,
+                Event::Start(tag) => {
+                    path.push(tag.local_name().as_ref().to_owned());
+                    text.clear();
+                    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                        ["ListAllMyBucketsResult"] => {}
+                        [_] => return None,
+                        [_, "Buckets", "Bucket"] => page.buckets.push(Listed::default()),
+                        [_, "Owner"] => page.owner = Some(Owner::default()),
+                        _ => {}
+                    }
+                }
+                Event::End(_) => {
+                    page.take(&path.iter().map(String::as_str).collect::<Vec<_>>(), &mut text)?;
+                    path.pop()?;
+                    ended = path.is_empty();
+                }
+                Event::Text(more) => text.push_str(&more),
+                Event::CData(more) => text.push_str(&more),
+                Event::GeneralRef(entity) => match entity.resolve_char_ref().ok()? {
+                    Some(character) => text.push(character),
+                    None => text.push_str(resolve_predefined_entity(&entity)?),
+                },
+                Event::DocType(_) => return None,
+                Event::Eof => return ended.then_some(page),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the text of the element that ends. Nothing if it is longer than it can be.
+    fn take(&mut self, path: &[&str], text: &mut String) -> Option<()> {
+        let text = std::mem::take(text);
+        let short = |text: String| (text.len() <= TEXT_BYTES_MAX).then_some(text);
+        match (path, self.buckets.last_mut(), &mut self.owner) {
+            ([_, "Buckets", "Bucket", "Name"], Some(bucket), _) => bucket.name = short(text)?,
+            ([_, "Buckets", "Bucket", "CreationDate"], Some(bucket), _) => bucket.created = Some(short(text)?),
+            ([_, "Buckets", "Bucket", "BucketRegion"], Some(bucket), _) => bucket.region = Some(short(text)?),
+            ([_, "Buckets", "Bucket", "BucketArn"], Some(bucket), _) => bucket.arn = Some(short(text)?),
+            ([_, "Owner", "ID"], _, Some(owner)) => owner.id = Some(short(text)?),
+            ([_, "Owner", "DisplayName"], _, Some(owner)) => owner.name = Some(short(text)?),
+            ([_, "ContinuationToken" | "NextContinuationToken"], ..) => self.token = Some(text),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// The page that a client gets: the first buckets behind where it was.
+#[derive(Debug, Default)]
+struct List {
+    prefix: Option<String>,
+    region: Option<String>,
+    behind: String,
+    max: usize,
+    /// One more than fit, to know that there are more.
+    kept: BTreeMap<String, Listed>,
+}
+
+impl List {
+    fn asked(query: &str) -> Result<Self> {
+        let decoded = |text: &str| {
+            let text = String::from_utf8(percent_decode(&text.replace('+', " ")));
+            text.map_err(|_| Error::new(Kind::InvalidArgument, "a parameter is not UTF-8"))
+        };
+        let mut list = Self { max: PAGE_MAX, ..Self::default() };
+        for (name, value) in query_pairs(query) {
+            let value = decoded(value)?;
+            match name {
+                "prefix" => list.prefix = Some(value),
+                "bucket-region" => list.region = Some(value),
+                "continuation-token" if !value.is_empty() => list.behind = untoken(&value)?,
+                "max-buckets" => {
+                    let wrong =
+                        || Error::new(Kind::InvalidArgument, format!("max-buckets must be an integer between 1 and {PAGE_MAX}"));
+                    list.max = value.parse().ok().filter(|max| (1..=PAGE_MAX).contains(max)).ok_or_else(wrong)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(list)
+    }
+
+    /// Adds a bucket by its client's name, if it belongs on the page.
+    fn add(&mut self, name: &str, bucket: &Listed) {
+        let elsewhere = self.region.is_some() && bucket.region.is_some() && bucket.region != self.region;
+        let prefixed = self.prefix.as_deref().is_none_or(|prefix| name.starts_with(prefix));
+        if elsewhere || !prefixed || name <= self.behind.as_str() || BucketName::new(name).is_none() {
+            return;
+        }
+        if self.kept.len() > self.max && self.kept.last_key_value().is_some_and(|(last, _)| name > last.as_str()) {
+            return;
+        }
+        let arn = bucket.arn.clone().filter(|_| name == bucket.name);
+        self.kept.insert(name.to_owned(), Listed { name: String::new(), arn, ..bucket.clone() });
+        if self.kept.len() > self.max + 1 {
+            self.kept.pop_last();
+        }
+    }
+
+    fn finish(mut self, owner: Option<Owner>) -> Bytes {
+        let more = self.kept.len() > self.max;
+        if more {
+            self.kept.pop_last();
+        }
+        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        out.push_str("<ListAllMyBucketsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+        if let Some(Owner { id, name }) = owner {
+            out.push_str("<Owner>");
+            optional(&mut out, "ID", &id);
+            optional(&mut out, "DisplayName", &name);
+            out.push_str("</Owner>");
+        }
+        out.push_str("<Buckets>");
+        for (name, bucket) in &self.kept {
+            out.push_str("<Bucket>");
+            element(&mut out, "Name", name);
+            optional(&mut out, "CreationDate", &bucket.created);
+            optional(&mut out, "BucketRegion", &bucket.region);
+            optional(&mut out, "BucketArn", &bucket.arn);
+            out.push_str("</Bucket>");
+        }
+        out.push_str("</Buckets>");
+        if let Some((last, _)) = self.kept.last_key_value().filter(|_| more) {
+            element(&mut out, "ContinuationToken", &URL_SAFE_NO_PAD.encode(format!("{TOKEN_MARK}{last}")));
+        }
+        optional(&mut out, "Prefix", &self.prefix);
+        out.push_str("</ListAllMyBucketsResult>");
+        out.into()
+    }
+}
+
+fn optional(out: &mut String, name: &str, value: &Option<String>) {
+    if let Some(value) = value {
+        element(out, name, value);
+    }
+}
+
+/// The name behind which a page begins.
+fn untoken(token: &str) -> Result<String> {
+    let text = URL_SAFE_NO_PAD.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let name = text.as_deref().and_then(|text| text.strip_prefix(TOKEN_MARK)).filter(|name| BucketName::new(name).is_some());
+    name.map(str::to_owned).ok_or_else(|| Error::new(Kind::InvalidArgument, "the continuation token provided is incorrect"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "<?xml version=\"1.0\"?>\n<a:ListAllMyBucketsResult xmlns:a=\"x\"><a:Owner><a:ID>i</a:ID><a:DisplayName>n&amp;m\
+        </a:DisplayName></a:Owner><a:Buckets><a:Bucket><a:Name><![CDATA[one]]></a:Name><a:CreationDate>2020</a:CreationDate></a:Bucket>\
+        <a:Bucket><a:Name>t&#119;o</a:Name><a:BucketRegion>eu</a:BucketRegion></a:Bucket></a:Buckets>\
+        <a:ContinuationToken>t</a:ContinuationToken></a:ListAllMyBucketsResult>";
+
+    #[test]
+    fn a_backends_page_is_read_however_it_is_written() {
+        let page = Page::read(DOCUMENT.as_bytes()).expect("well-formed");
+        let names: Vec<_> = page.buckets.iter().map(|bucket| bucket.name.as_str()).collect();
+        assert_eq!((names, page.token.as_deref()), (vec!["one", "two"], Some("t")));
+        assert_eq!(page.owner, Some(Owner { id: Some("i".into()), name: Some("n&m".into()) }));
+        assert_eq!(page.buckets[1].region.as_deref(), Some("eu"));
+        let empty = Page::read(b"<ListAllMyBucketsResult/>").expect("well-formed");
+        assert_eq!(empty, Page::default());
+    }
+
+    #[test]
+    fn half_a_page_is_none() {
+        for end in 0..DOCUMENT.len() {
+            assert_eq!(Page::read(&DOCUMENT.as_bytes()[..end]), None, "{end}");
+        }
+        let long = format!("<ListAllMyBucketsResult><Buckets><Bucket><Name>{}", "x".repeat(TEXT_BYTES_MAX + 1));
+        let long = format!("{long}</Name></Bucket></Buckets></ListAllMyBucketsResult>");
+        for text in ["<Error><Code>x</Code></Error>", "<html/>", "{}", "<ListAllMyBucketsResult/><b/>", "<!DOCTYPE x><a/>", &long] {
+            assert_eq!(Page::read(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    fn page(query: &str, names: &[&str]) -> String {
+        let mut list = List::asked(query).expect("valid");
+        for name in names {
+            list.add(
+                name,
+                &Listed { name: (*name).into(), region: name.starts_with('e').then(|| "eu".into()), ..Listed::default() },
+            );
+            assert!(list.kept.len() <= list.max + 1);
+        }
+        String::from_utf8(list.finish(None).to_vec()).expect("text")
+    }
+
+    fn names(page: &str) -> Vec<&str> {
+        page.split("<Name>").skip(1).map(|rest| &rest[..rest.find('<').expect("closed")]).collect()
+    }
+
+    #[test]
+    fn pages_are_sorted_and_follow_one_another() {
+        let all = ["c", "a", "eb", "ea", "d", "b", "a"];
+        assert_eq!(names(&page("", &all)), ["a", "b", "c", "d", "ea", "eb"]);
+        assert!(!page("", &all).contains("ContinuationToken"));
+        let mut query = "max-buckets=2".to_owned();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let page = page(&query, &all);
+            seen.extend(names(&page).iter().map(|name| (*name).to_owned()));
+            match page.split_once("<ContinuationToken>") {
+                Some((_, rest)) => query = format!("max-buckets=2&continuation-token={}", &rest[..rest.find('<').expect("closed")]),
+                None => query.clear(),
+            }
+        }
+        assert_eq!((seen.join(" "), query.as_str()), ("a b c d ea eb".to_owned(), ""));
+        assert_eq!(names(&page("prefix=e", &all)), ["ea", "eb"]);
+        assert!(page("prefix=e", &all).contains("<Prefix>e</Prefix>"));
+        assert_eq!(names(&page("bucket-region=us&prefix=e", &all)), Vec::<&str>::new());
+        assert_eq!(names(&page("", &["a/b", "..", "ok"])), ["ok"], "what no client could ask for");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for query in
+            ["max-buckets=0", "max-buckets=10001", "max-buckets=x", "continuation-token=x", "continuation-token=YQ", "prefix=%ff"]
+        {
+            assert_eq!(List::asked(query).expect_err(query).kind, Kind::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What of an answer's body is shown to the client otherwise than the store wrote it. In goes an answer, out comes the same one with
+//! the names that its client knows, if it is one of those in which other names may be. Invariant: the bytes of an object are never
+//! looked into.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::stream::iter;
+use http::{HeaderValue, Response, header};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::time::{Instant, timeout_at};
+
+use super::rename::{self, Names};
+use super::rewrite::{self, Naming};
+use super::{Ask, ERROR_BYTES_MAX, Route, broken_error, upload};
+use crate::backend::{Body, full_body};
+use crate::error::Result;
+use crate::route::host;
+
+/// How long an error that has begun is waited for, so that its length is known.
+const ERROR_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Route {
+    /// What of an answer that is no error names the bucket, if that has another name here, or the store.
+    pub(super) fn naming(&self, ask: &Ask<'_>) -> Naming {
+        let query = ask.head.uri.query().unwrap_or_default();
+        match rewrite::naming(&ask.head.method, ask.target, query, &ask.head.headers) {
+            Naming::Bucket if self.renamed.is_none() => Naming::Nothing,
+            naming => naming,
+        }
+    }
+
+    /// The names that the client knows.
+    fn names(&self, ask: &Ask<'_>) -> Names {
+        let scheme = if ask.secure { "https" } else { "http" };
+        let host = host(ask.head).unwrap_or_default().to_owned();
+        let path = ask.head.uri.path().to_owned();
+        let clients = ask.target.bucket.clone().unwrap_or_default();
+        let renamed = self.renamed.clone().map(|stores| (stores, clients));
+        Names { renamed, url: format!("{scheme}://{host}{path}"), host, path }
+    }
+}
+
+/// The answer as its client may see it.
+pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -> Result<Response<Body>> {
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
+        return Ok(response);
+    }
+    match is_error {
+        true => named_error(response, route.names(ask)).await,
+        false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
+        false => Ok(response),
+    }
+}
+
+/// The answer with its client's names. It streams: a store that takes long to complete an upload sends white space meanwhile, which
+/// is there to keep the client waiting. So its length is not known.
+fn named(mut response: Response<Body>, names: Names) -> Response<Body> {
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.map(|body| rename::streamed(body, names))
+}
+
+/// An error with its client's names. As a rule it is short and here at once, and then its length is known; what is not streams on.
+async fn named_error(response: Response<Body>, names: Names) -> Result<Response<Body>> {
+    let length = response.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_none_or(|length| length > ERROR_BYTES_MAX) {
+        return Ok(named(response, names));
+    }
+    let until = Instant::now() + ERROR_PATIENCE;
+    let (mut head, mut body) = response.into_parts();
+    let mut seen = BytesMut::new();
+    while seen.len() <= ERROR_BYTES_MAX {
+        match timeout_at(until, body.frame()).await {
+            Ok(Some(Ok(frame))) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Ok(Some(Err(error))) => {
+                body = Body::new(StreamBody::new(iter([Err(error)])));
+                break;
+            }
+            Ok(None) => {
+                let whole = rename::whole(&seen, &names).map_err(broken_error)?;
+                head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+                return Ok(Response::from_parts(head, full_body(whole)));
+            }
+            Err(_) => break,
+        }
+    }
+    let first = (!seen.is_empty()).then(|| seen.freeze());
+    Ok(named(Response::from_parts(head, upload::resumed(first, body)), names))
+}

@@ -1,0 +1,552 @@
+"""Several backends behind one endpoint: one list of buckets, buckets by other names, copies that would have to cross, and
+stores that have a bucket somewhere else. Whatever it takes, the client sees one S3 store, and no other's address."""
+
+import re
+import socket
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from support.batch import batch_get
+from support.clients import boto3_client
+from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
+from support.scripted import CLOSE, Ask, ScriptedStore, answer, error
+from support.store import BOTH, Credentials, Target
+from support.wire import Answer, call, object_path, presign, send, sign
+
+XMLNS = "http://s3.amazonaws.com/doc/2006-03-01/"
+STORES = BOTH
+WEED = ["routes-weed-b", "routes-weed-a"]
+MEMORY = ["routes-mem-1", "routes-mem-2"]
+ALIAS, BEHIND_ALIAS = "routes-alias", "hidden-name-of-the-alias"
+
+
+def route(bucket: str, backend: str, renamed: str | None = None) -> str:
+    other = f'backend_bucket = "{renamed}"\n' if renamed else ""
+    return f'[[routes]]\nbucket = "{bucket}"\nbackend = "{backend}"\n{other}'
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[ScriptedStore]:
+    server = ScriptedStore()
+    yield server
+    server.stop()
+
+
+def assert_nothing_of(answer: Answer, *secrets: str) -> None:
+    """Neither in the head nor in the body."""
+    whole = "\n".join(f"{name}: {value}" for name, value in answer.headers).encode("latin-1") + answer.body
+    for secret in secrets:
+        assert secret.encode() not in whole, answer
+
+
+# One list of buckets
+
+
+@pytest.fixture(scope="module")
+def two(start_gateway: Callable[..., Gateway], seaweedfs: Target) -> Gateway:
+    """Buckets on SeaweedFS, in memory, and one there by another name. The SeaweedFS has buckets of other modules too."""
+    backends = [Backend("weed", "routes-weed-*", seaweedfs), Backend("memory", "routes-mem-*", None)]
+    running = start_gateway(backends, route(ALIAS, "memory", BEHIND_ALIAS), "two")
+    assert call(seaweedfs, "PUT", "/beyond-all-routes").status == 200
+    for bucket in [*WEED, *MEMORY, ALIAS]:
+        made = call(running.s3, "PUT", f"/{bucket}")
+        assert made.status == 200, made
+        assert made.get("location") in (None, f"/{bucket}"), made
+    return running
+
+
+def names(listed: Answer) -> list[str]:
+    assert listed.status == 200, listed
+    root = ElementTree.fromstring(listed.body)
+    assert root.tag == f"{{{XMLNS}}}ListAllMyBucketsResult"
+    return [element.text or "" for element in root.iterfind(f".//{{{XMLNS}}}Bucket/{{{XMLNS}}}Name")]
+
+
+ALL = sorted([*WEED, *MEMORY, ALIAS])
+
+
+def test_buckets_of_all_backends_are_one_sorted_list(two: Gateway) -> None:
+    listed = call(two.s3, "GET", "/")
+    assert names(listed) == ALL
+    assert listed.get("content-type") == "application/xml" and b"CreationDate" in listed.body
+    assert b"<Owner>" in listed.body and BEHIND_ALIAS.encode() not in listed.body
+    assert names(send(two.s3, presign(two.s3, "GET", "/"))) == ALL
+    s3: Any = boto3_client(two.s3)
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ALL
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6])
+def test_the_list_of_buckets_is_paged(two: Gateway, size: int) -> None:
+    s3: Any = boto3_client(two.s3)
+    pages = list(s3.get_paginator("list_buckets").paginate(PaginationConfig={"PageSize": size}))
+    sizes = [len(page["Buckets"]) for page in pages]
+    assert [bucket["Name"] for page in pages for bucket in page["Buckets"]] == ALL
+    assert len(pages) == -(-len(ALL) // size) and max(sizes) <= size
+
+
+def test_the_list_of_buckets_has_a_prefix_by_the_clients_names(two: Gateway) -> None:
+    s3: Any = boto3_client(two.s3)
+    assert [b["Name"] for b in s3.list_buckets(Prefix="routes-a")["Buckets"]] == [ALIAS]
+    assert s3.list_buckets(Prefix="hidden").get("Buckets", []) == []
+    assert call(two.s3, "GET", "/?max-buckets=0").xml("Code") == "InvalidArgument"
+    assert call(two.s3, "GET", "/?continuation-token=nonsense").xml("Code") == "InvalidArgument"
+
+
+def test_the_list_of_buckets_needs_its_permission(two: Gateway) -> None:
+    for pair in (LIMITED, NOTHING):
+        assert call(two.as_identity(pair), "GET", "/").xml("Code") == "AccessDenied"
+    assert names(call(two.as_identity(READ_ONLY), "GET", "/")) == ALL
+
+
+def test_one_backend_with_every_bucket_lists_them_itself(gateway: Gateway, store: Target) -> None:
+    """Nothing is read or written anew."""
+    through, direct = call(gateway.s3, "GET", "/"), call(store, "GET", "/")
+    assert (through.status, through.body) == (200, direct.body)
+
+
+@pytest.fixture(scope="module")
+def partly(start_gateway: Callable[..., Gateway], scripted: ScriptedStore) -> Gateway:
+    """Buckets of a scripted store beside those in memory."""
+    backends = [Backend("memory", "routes-mem-*", None), Backend("scripted", "*", scripted.target)]
+    running = start_gateway(backends, name="partly")
+    assert call(running.s3, "PUT", "/routes-mem-x").status == 200
+    return running
+
+
+def listing(names: list[str], token: str = "", more: str = "") -> bytes:
+    buckets = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in names)
+    token = f"<ContinuationToken>{token}</ContinuationToken>" if token else ""
+    body = f"<ListAllMyBucketsResult><Buckets>{buckets}</Buckets>{token}</ListAllMyBucketsResult>"
+    return answer(200, {"content-type": "application/xml"}, (body + more).encode())
+
+
+def test_a_backend_is_asked_page_by_page(partly: Gateway, scripted: ScriptedStore) -> None:
+    have = [f"bucket-{n:04}" for n in range(2500)]
+
+    def paged(ask: Ask) -> bytes:
+        start, size = (
+            int(ask.query.get("continuation-token", "0+/=").removesuffix("+/=")),
+            int(ask.query["max-buckets"]),
+        )
+        token = f"{start + size}+/=" if start + size < len(have) else ""
+        # Not sorted, and with one that another backend has: the rules say whose it is.
+        return listing([*reversed(have[start : start + size]), "routes-mem-y"], token)
+
+    scripted.on("", paged)
+    before = len(scripted.of(""))
+    assert names(call(partly.s3, "GET", "/")) == [*have, "routes-mem-x"]
+    assert len(scripted.of("")) == before + 3
+    assert names(call(partly.s3, "GET", "/?max-buckets=3")) == have[:3]
+    assert names(call(partly.s3, "GET", "/?prefix=bucket-24")) == have[2400:]
+
+
+BAD_LISTS: dict[str, tuple[bytes, int]] = {
+    "denied": (error(403, "AccessDenied"), 403),
+    "failing": (error(500, "InternalError"), 503),
+    "unavailable": (error(503, "ServiceUnavailable"), 503),
+    "unknown": (error(501, "NotImplemented"), 503),
+    "refused": (error(400, "InvalidRequest"), 502),
+    "redirect": (answer(301, {"location": "http://10.9.8.7/"}), 502),
+    "garbage": (answer(200, {}, b"<html>10.9.8.7</html>"), 502),
+    "half": (answer(200, {}, b"<ListAllMyBucketsResult><Buckets>"), 502),
+    "cut": (answer(200, {"content-length": "9999"}, b"<ListAllMyBucketsResult><Buckets>") + CLOSE, 502),
+    "huge": (answer(200, {}, b"<ListAllMyBucketsResult>" + b"x" * (5 << 20)), 502),
+    "endless": (listing(["a"], token="again"), 502),
+    "hang-up": (CLOSE, 502),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_LISTS)
+def test_half_a_list_of_buckets_is_an_error(partly: Gateway, scripted: ScriptedStore, fault: str) -> None:
+    said, status = BAD_LISTS[fault]
+    scripted.on("", lambda _: said)
+    listed = call(partly.s3, "GET", "/")
+    assert listed.status == status and listed.xml("Message"), listed
+    assert_nothing_of(listed, scripted.authority, "10.9.8.7", "routes-mem-x")
+
+
+# A bucket that has another name at the store
+
+
+@pytest.fixture(scope="module")
+def renaming(start_gateway: Callable[..., Gateway], store: Target) -> Gateway:
+    return start_gateway([Backend("store", "routes-*", store)], route("known-as", "store", BEHIND_ALIAS), "known-as")
+
+
+def test_trap_a_renamed_bucket_is_called_by_its_clients_name(renaming: Gateway, store: Target) -> None:
+    made = call(renaming.s3, "PUT", "/known-as")
+    assert made.status in (200, 409) and made.get("location") in (None, "/known-as"), made
+    assert call(renaming.s3, "PUT", "/known-as/k", {}, b"v").status == 200
+    upload = call(renaming.s3, "POST", "/known-as/parts?uploads=")
+    upload_id = (re.search(rb"<UploadId>(.*?)</UploadId>", upload.body) or [b"", b""])[1].decode()
+    part = call(renaming.s3, "PUT", f"/known-as/parts?partNumber=1&uploadId={upload_id}", {}, b"part")
+    parts = f"<Part><PartNumber>1</PartNumber><ETag>{part.get('etag')}</ETag></Part>"
+    complete = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+    answers = [
+        made,
+        upload,
+        call(renaming.s3, "GET", "/known-as"),
+        call(renaming.s3, "GET", "/known-as?list-type=2&max-keys=1"),
+        call(renaming.s3, "GET", "/known-as?uploads="),
+        call(renaming.s3, "GET", f"/known-as/parts?uploadId={upload_id}"),
+        call(renaming.s3, "GET", "/known-as/missing"),
+        call(renaming.s3, "GET", "/known-as?uploads=&max-uploads=-1"),
+        call(renaming.s3, "GET", "/known-as/k", {"If-Match": '"no"'}),
+        call(renaming.s3, "GET", "/known-as/k", {"Range": "bytes=9-"}),
+        call(renaming.s3, "POST", f"/known-as/parts?uploadId={upload_id}", {}, complete),
+    ]
+    for said in answers:
+        assert_nothing_of(said, BEHIND_ALIAS, store.endpoint.removeprefix("http://"))
+    assert [said.status for said in answers[1:6]] == [200] * 5 and answers[-1].status == 200, answers
+    for said in answers[1:6]:
+        assert b">known-as</" in said.body, said
+    s3: Any = boto3_client(renaming.s3)
+    assert s3.list_objects_v2(Bucket="known-as")["Name"] == "known-as"
+    assert s3.list_objects(Bucket="known-as")["Name"] == "known-as"
+    for number, key in enumerate(["k", "parts"], 1):
+        s3.delete_object(Bucket="known-as", Key=key)
+        assert s3.list_objects_v2(Bucket="known-as")["KeyCount"] == 2 - number
+    assert call(renaming.s3, "DELETE", "/known-as").status == 204
+
+
+@pytest.mark.only_on("seaweedfs", reason="the embedded store has no versions")
+def test_versions_of_a_renamed_bucket(renaming: Gateway) -> None:
+    assert call(renaming.s3, "PUT", "/known-as").status == 200
+    assert call(renaming.s3, "PUT", "/known-as/v", {}, b"v").status == 200
+    s3: Any = boto3_client(renaming.s3)
+    assert s3.list_object_versions(Bucket="known-as")["Name"] == "known-as"
+    assert BEHIND_ALIAS.encode() not in call(renaming.s3, "GET", "/known-as?versions=").body
+    assert call(renaming.s3, "DELETE", "/known-as/v").status == 204
+    assert call(renaming.s3, "DELETE", "/known-as").status == 204
+
+
+@pytest.fixture(scope="module")
+def odd(start_gateway: Callable[..., Gateway], scripted: ScriptedStore) -> Gateway:
+    """A scripted store, of which two backends are made: what is on one of them is not on the other."""
+    backends = [Backend("one", "one-*", scripted.target), Backend("two", "two-*", scripted.target)]
+    return start_gateway(backends, route("as-one", "one", "stores-name"), "odd")
+
+
+XML = {"content-type": "application/xml"}
+KEYS = "".join(f"<Contents><Key>{'k' * 1000}{n:04}</Key><Name>stores-name</Name></Contents>" for n in range(1000))
+# What the store says of its bucket, and what its client hears.
+ODD_LISTINGS = {
+    "namespace": (
+        f'<a:ListBucketResult xmlns:a="{XMLNS}"><a:Name>stores-name</a:Name></a:ListBucketResult>',
+        f'<a:ListBucketResult xmlns:a="{XMLNS}"><a:Name>as-one</a:Name></a:ListBucketResult>',
+    ),
+    "cdata": (
+        "<ListBucketResult><Name><![CDATA[stores-name</Name>]]></Name></ListBucketResult>",
+        "<ListBucketResult><Name>as-one</Name></ListBucketResult>",
+    ),
+    "entities": (
+        "<ListVersionsResult><Name>stores&#45;name</Name></ListVersionsResult>",
+        "<ListVersionsResult><Name>as-one</Name></ListVersionsResult>",
+    ),
+    "comments": (
+        "<!-- > --><ListBucketResult a='>'><Prefix>stores-name</Prefix><Name>stores-name</Name ></ListBucketResult>",
+        "<!-- > --><ListBucketResult a='>'><Prefix>stores-name</Prefix><Name>as-one</Name ></ListBucketResult>",
+    ),
+    "thousand-long-keys": (
+        f"<ListBucketResult>{KEYS}<Name>stores-name</Name></ListBucketResult>",
+        f"<ListBucketResult>{KEYS}<Name>as-one</Name></ListBucketResult>",
+    ),
+    "not-xml": ('{"Name": "stores-name"}', '{"Name": "stores-name"}'),
+    "another-root": ("<Policy><Name>stores-name</Name></Policy>", "<Policy><Name>stores-name</Name></Policy>"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LISTINGS)
+def test_a_renamed_bucket_is_renamed_however_it_is_written(odd: Gateway, scripted: ScriptedStore, name: str) -> None:
+    stores, clients = ODD_LISTINGS[name]
+    scripted.on("stores-name", lambda ask: answer(200, XML, stores.encode()))
+    listed = call(odd.s3, "GET", "/as-one", {"Accept-Encoding": "gzip"})
+    assert (listed.status, listed.body, listed.broken) == (200, clients.encode(), None)
+    assert "accept-encoding" not in scripted.of("stores-name")[-1].headers
+    # An object may well be such a document.
+    assert call(odd.s3, "GET", "/as-one/object").body == stores.encode()
+    scripted.on("one-own", lambda ask: answer(200, XML, stores.encode()))
+    own = call(odd.s3, "GET", "/one-own")
+    assert (own.body, own.get("content-length")) == (stores.encode(), str(len(stores)))
+
+
+def test_a_name_that_does_not_end_breaks_the_answer(odd: Gateway, scripted: ScriptedStore) -> None:
+    """It is not held without bound, and not let out."""
+    for body in (b"<ListBucketResult><Name>stores-name", b"<ListBucketResult><Name>" + b"stores-name" * 5000):
+        scripted.on("stores-name", lambda ask, body=body: answer(200, XML, body))
+        with socket.create_connection(odd.s3.address, timeout=20) as sock, sock.makefile("rb") as stream:
+            sock.sendall(sign(odd.s3, "GET", "/as-one").raw())
+            said = stream.read()
+        assert b"stores-name" not in said and not said.endswith(b"0\r\n\r\n"), said
+
+
+ADDRESS = "10.9.8.7:8333"
+HIDDEN = (
+    f"<BucketName>stores-name</BucketName><Resource>/stores-name/k</Resource><Endpoint>stores-name.{ADDRESS}</Endpoint>"
+)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 412, 500, 503])
+@pytest.mark.parametrize("length", ["known", "chunked", "long"])
+def test_an_error_never_shows_the_store(odd: Gateway, scripted: ScriptedStore, status: int, length: str) -> None:
+    said = error(status, "SomeCode", HIDDEN + ("<Detail>x</Detail>" * 5000 if length == "long" else ""))
+    if length == "chunked":
+        head, body = said.split(b"\r\n\r\n", 1)
+        head = re.sub(rb"content-length: \d+", b"transfer-encoding: chunked", head)
+        said = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    for bucket, clients, stores in (("stores-name", "as-one", "as-one"), ("one-own", "one-own", "stores-name")):
+        scripted.on(bucket, lambda _: said)
+        for method in ("GET", "PUT"):
+            heard = call(odd.s3, method, f"/{clients}/k", {}, b"x" if method == "PUT" else b"")
+            assert (heard.status, heard.xml("Code"), heard.broken) == (status, "SomeCode", None), heard
+            assert heard.xml("BucketName") == stores and heard.xml("Resource") == f"/{stores}/k", heard
+            assert heard.xml("Endpoint") == odd.s3.endpoint.removeprefix("http://"), heard
+            assert_nothing_of(heard, ADDRESS)
+
+
+def test_no_header_shows_the_store(odd: Gateway, scripted: ScriptedStore) -> None:
+    tells = {
+        "location": f"http://{ADDRESS}/stores-name",
+        "content-location": f"http://{ADDRESS}/",
+        "via": f"1.1 {ADDRESS}",
+        "alt-svc": f'h3="{ADDRESS}"',
+        "refresh": f"0; url=http://{ADDRESS}/",
+        "server": "Scripted",
+        "x-amz-website-redirect-location": "http://elsewhere.test/page",
+    }
+    scripted.on("stores-name", lambda _: answer(200, tells))
+    for path in ("/as-one", "/as-one/k"):
+        heard = call(odd.s3, "PUT", path, {}, b"")
+        assert heard.status == 200 and heard.get("location") == path, heard
+        assert_nothing_of(heard, ADDRESS)
+        assert heard.get("server") == "Scripted"
+        assert heard.get("x-amz-website-redirect-location") == "http://elsewhere.test/page", "an object's own"
+
+
+def test_where_an_upload_ended_up_is_at_the_gateway(odd: Gateway, scripted: ScriptedStore) -> None:
+    result = (
+        f'<?xml version="1.0"?>\n<CompleteMultipartUploadResult xmlns="{XMLNS}"><Location>http://{ADDRESS}/x</Location>'
+        "<Bucket>stores-name</Bucket></CompleteMultipartUploadResult>"
+    )
+    for bucket, clients in (("stores-name", "as-one"), ("one-own", "one-own")):
+        scripted.on(bucket, lambda _: answer(200, XML, result.encode()))
+        heard = call(odd.s3, "POST", f"/{clients}/a%26b?uploadId=u", {}, b"<CompleteMultipartUpload/>")
+        assert f"<Location>{odd.s3.endpoint}/{clients}/a%26b</Location>".encode() in heard.body, heard
+        assert (b"<Bucket>as-one<" in heard.body) == (bucket == "stores-name")
+        assert_nothing_of(heard, ADDRESS)
+        late = error(200, "InternalError", HIDDEN)
+        scripted.on(bucket, lambda _, late=late: late)
+        heard = call(odd.s3, "POST", f"/{clients}/k?uploadId=u", {}, b"<CompleteMultipartUpload/>")
+        assert heard.status == 200 and heard.xml("Code") == "InternalError", heard
+        assert_nothing_of(heard, ADDRESS)
+
+
+# Copies
+
+
+@pytest.mark.parametrize("query", ["", "?partNumber=1&uploadId=u"])
+def test_trap_a_copy_across_backends_is_refused_by_the_buckets_names(
+    odd: Gateway, scripted: ScriptedStore, query: str
+) -> None:
+    before = len(scripted.asked)
+    refused = call(odd.s3, "PUT", f"/one-target/k{query}", {"x-amz-copy-source": "/two-source/k"})
+    message = refused.xml("Message") or ""
+    assert (refused.status, refused.xml("Code")) == (501, "NotImplemented"), refused
+    assert '"two-source"' in message and '"one-target"' in message, message
+    nowhere = call(odd.s3, "PUT", f"/one-target/k{query}", {"x-amz-copy-source": "/nowhere/k"})
+    assert (nowhere.status, nowhere.xml("Code")) == (404, "NoSuchBucket"), nowhere
+    assert len(scripted.asked) == before, "nothing was sent"
+
+
+def test_a_copy_from_a_renamed_bucket_names_it_as_the_store_does(odd: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("one-target", lambda _: answer(200, XML, b"<CopyObjectResult/>"))
+    assert call(odd.s3, "PUT", "/one-target/k", {"x-amz-copy-source": "as-one/dir%2Fk?versionId=v"}).status == 200
+    assert scripted.of("one-target")[-1].headers["x-amz-copy-source"] == "/stores-name/dir%2Fk?versionId=v"
+
+
+# A bucket that is somewhere else
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[ScriptedStore]:
+    """Where a store has no business to lead anyone: it must never be connected to."""
+    server = ScriptedStore("127.0.0.2")
+    yield server
+    assert server.connections == 0
+    server.stop()
+
+
+TRUE_REGION = "eu-somewhere-1"
+
+
+def signed_wrong(ask: Ask) -> bytes:
+    """S3's answer to a signature for another region."""
+    if ask.method == "HEAD":
+        return answer(400, {"x-amz-bucket-region": TRUE_REGION, "content-length": "200"})
+    return error(400, "AuthorizationHeaderMalformed", f"<Region>{TRUE_REGION}</Region>")
+
+
+def moved(ask: Ask) -> bytes:
+    """S3's answer at the wrong endpoint."""
+    members = f"<Endpoint>{ask.bucket}.{ask.headers['host']}</Endpoint><Bucket>{ask.bucket}</Bucket>"
+    said = error(301, "PermanentRedirect", members, {"x-amz-bucket-region": TRUE_REGION})
+    return said.split(b"\r\n\r\n")[0] + b"\r\n\r\n" if ask.method == "HEAD" else said
+
+
+def passing(ask: Ask) -> bytes:
+    location = f"https://{ask.bucket}.{ask.headers['host']}/{ask.key}"
+    return answer(307, {"location": location, "x-amz-bucket-region": TRUE_REGION})
+
+
+ELSEWHERE: dict[str, Callable[[Ask], bytes]] = {"signed-wrong": signed_wrong, "moved": moved, "passing": passing}
+
+
+def at_home(ask: Ask) -> bytes:
+    body = b"" if ask.method in ("HEAD", "DELETE", "PUT") else b"it is here"
+    length = {"content-length": "10"} if ask.method == "HEAD" else {}
+    return answer(204 if ask.method == "DELETE" else 200, {"etag": '"e"', **length}, body)
+
+
+def in_region(away: Callable[[Ask], bytes]) -> Callable[[Ask], bytes]:
+    return lambda ask: at_home(ask) if ask.region == TRUE_REGION else away(ask)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST", "LIST", "batch"])
+def test_trap_a_store_that_has_the_bucket_elsewhere_is_asked_there(
+    odd: Gateway, scripted: ScriptedStore, name: str, method: str
+) -> None:
+    """The client never hears of it."""
+    bucket = f"one-{name}-{method.lower()}"
+    scripted.on(bucket, in_region(ELSEWHERE[name]))
+    for _ in range(2):
+        if method == "batch":
+            part = batch_get(odd.s3, bucket, ["k"]).parts[0]
+            assert (part.status, part.body) == (200, b"it is here"), part
+        else:
+            path = f"/{bucket}" if method == "LIST" else f"/{bucket}/k" + ("?uploads=" if method == "POST" else "")
+            heard = call(odd.s3, "GET" if method == "LIST" else method, path)
+            assert heard.status == (204 if method == "DELETE" else 200), heard
+            assert heard.body == (b"" if method in ("HEAD", "DELETE") else b"it is here")
+    regions = [ask.region for ask in scripted.of(bucket)]
+    assert regions == ["us-east-1", TRUE_REGION, TRUE_REGION], "it is learnt once"
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_body_that_was_sent_to_the_wrong_place_is_asked_for_again(
+    odd: Gateway, scripted: ScriptedStore, name: str
+) -> None:
+    bucket = f"one-{name}-put"
+    scripted.on(bucket, in_region(ELSEWHERE[name]))
+    request = sign(odd.s3, "PUT", f"/{bucket}/k", {}, b"body")
+    first, second = send(odd.s3, request), send(odd.s3, request)
+    assert (first.status, first.xml("Code"), first.get("retry-after")) == (503, "ServiceUnavailable", "1"), first
+    assert "nothing was done" in (first.xml("Message") or "") and second.status == 200, (first, second)
+    assert_nothing_of(first, scripted.authority)
+    assert [(ask.region, ask.body) for ask in scripted.of(bucket)] == [("us-east-1", b"body"), (TRUE_REGION, b"body")]
+    # Stock clients do so by themselves.
+    other = f"one-{name}-boto"
+    scripted.on(other, in_region(ELSEWHERE[name]))
+    boto3_client(odd.s3).put_object(Bucket=other, Key="k", Body=b"body")
+
+
+def lead_astray(elsewhere: ScriptedStore, status: int) -> Callable[[Ask], bytes]:
+    host = elsewhere.authority
+    members = f"<Endpoint>{host}</Endpoint>"
+    return lambda ask: error(
+        status, "TemporaryRedirect", members, {"location": f"http://{host}/{ask.bucket}/{ask.key}"}
+    )
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_trap_a_store_leads_nobody_to_another_host(
+    odd: Gateway, scripted: ScriptedStore, elsewhere: ScriptedStore, status: int
+) -> None:
+    bucket = f"one-astray-{status}"
+    scripted.on(bucket, lead_astray(elsewhere, status))
+    for method, body in (("GET", b""), ("HEAD", b""), ("PUT", b"x"), ("DELETE", b"")):
+        heard = call(odd.s3, method, f"/{bucket}/k", {}, body)
+        assert heard.status == 502, heard
+        assert heard.get("location") is None
+        assert_nothing_of(heard, elsewhere.authority, scripted.authority)
+    part = batch_get(odd.s3, bucket, ["k"]).parts[0]
+    assert (part.status, part.code) == (502, "BadGateway")
+    assert elsewhere.authority.encode() not in part.body
+    assert len(scripted.of(bucket)) == 5
+
+
+def test_another_key_is_not_followed(odd: Gateway, scripted: ScriptedStore) -> None:
+    """It would not be the one that was allowed."""
+    location = {"location": f"http://{scripted.authority}/one-other/secret"}
+    scripted.on("one-other-key", lambda _: answer(307, location))
+    scripted.on("one-other", at_home)
+    assert call(odd.s3, "GET", "/one-other-key/k").status == 502
+    assert scripted.of("one-other") == []
+
+
+@pytest.mark.parametrize("away", ["moved", "signed-wrong"])
+def test_a_store_that_leads_in_circles_is_left(odd: Gateway, scripted: ScriptedStore, away: str) -> None:
+    bucket = f"one-circle-{away}"
+
+    def circle(ask: Ask) -> bytes:
+        other = {"x-amz-bucket-region": f"region-{ask.number}"}
+        if away == "moved":
+            return error(301, "PermanentRedirect", "", other)
+        return error(400, "AuthorizationHeaderMalformed", f"<Region>region-{ask.number}</Region>")
+
+    scripted.on(bucket, circle)
+    assert call(odd.s3, "GET", f"/{bucket}/k").status == 502
+    assert len(scripted.of(bucket)) == 3
+    assert batch_get(odd.s3, bucket, ["k"]).parts[0].status == 502
+
+
+def test_a_bucket_that_comes_back_is_looked_for_anew(odd: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("one-back", in_region(signed_wrong))
+    assert call(odd.s3, "GET", "/one-back/k").status == 200
+    assert call(odd.s3, "DELETE", "/one-back").status == 204
+    scripted.on("one-back", at_home)
+    assert call(odd.s3, "PUT", "/one-back").status == 200
+    assert scripted.of("one-back")[-1].region == "us-east-1"
+
+
+def test_a_304_and_an_ordinary_400_are_answers(odd: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("one-answers", lambda _: answer(304, {"etag": '"e"', "content-length": ""}))
+    assert call(odd.s3, "GET", "/one-answers/k", {"If-None-Match": '"e"'}).status == 304
+    other_region = {"x-amz-bucket-region": TRUE_REGION}
+    scripted.on("one-answers", lambda _: error(400, "InvalidArgument", "", other_region))
+    heard = call(odd.s3, "GET", "/one-answers/k")
+    assert (heard.status, heard.xml("Code")) == (400, "InvalidArgument")
+    assert [ask.region for ask in scripted.of("one-answers")] == ["us-east-1"] * 2
+
+
+def test_clients_are_told_the_region_that_they_sign_for(odd: Gateway, scripted: ScriptedStore) -> None:
+    """Some ask with HEAD which region a bucket is in, and sign for it from then on; the gateway has one for all."""
+    scripted.on("one-region", lambda _: answer(200, {"x-amz-bucket-region": TRUE_REGION}))
+    assert call(odd.s3, "HEAD", "/one-region").get("x-amz-bucket-region") == odd.s3.region
+
+
+def test_what_is_learnt_of_one_bucket_is_not_of_another(odd: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("one-learnt", in_region(signed_wrong))
+    scripted.on("one-unlearnt", at_home)
+    started = time.monotonic()
+    for _ in range(50):
+        assert call(odd.s3, "GET", object_path("one-learnt", "k")).status == 200
+        assert call(odd.s3, "GET", object_path("one-unlearnt", "k")).status == 200
+    assert time.monotonic() - started < 30
+    assert {ask.region for ask in scripted.of("one-unlearnt")} == {"us-east-1"}
+    assert [ask.region for ask in scripted.of("one-learnt")].count("us-east-1") == 1
+
+
+def test_credentials_of_the_scripted_store_are_in_no_answer(odd: Gateway, scripted: ScriptedStore) -> None:
+    pair: Credentials = scripted.target.credentials
+    scripted.on(
+        "one-tells",
+        lambda ask: error(403, "SignatureDoesNotMatch", f"<AWSAccessKeyId>{pair.access_key}</AWSAccessKeyId>"),
+    )
+    heard = call(odd.s3, "GET", "/one-tells/k")
+    assert heard.status == 502, heard
+    assert_nothing_of(heard, pair.access_key, pair.secret_key)

@@ -1,0 +1,4 @@
+//! `head` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| batchgate_fuzz::targets::head::run(data));

@@ -1,0 +1,4 @@
+//! `policy` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| batchgate_fuzz::targets::policy::run(data));
