@@ -28,6 +28,7 @@ use super::io::ClientIo;
 use super::tls::Tls;
 use super::{Edge, Handler, backlog, ended};
 use crate::peer::Peer;
+use crate::telemetry::Metrics;
 
 /// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
 /// part of what a stalled reader costs.
@@ -95,7 +96,7 @@ pub struct Server<H> {
 impl<H: Handler> Server<H> {
     /// A server that is not listening yet.
     pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<Tls>, shutdown: Shutdown) -> Arc<Self> {
-        let connections = Connections::new(config.connections_max, edge.metrics.clone());
+        let connections = Connections::new(config.connections_max, Metrics::clone(&edge.metrics));
         Arc::new(Self { edge: Arc::new(edge), config, tls, shutdown, connections, tasks: TaskTracker::new() })
     }
 
