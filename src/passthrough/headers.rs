@@ -25,32 +25,30 @@ pub fn strip_answer(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
-    named.iter().for_each(|name| remove(headers, name.as_str()));
-    strip_connection(headers);
+    named.iter().for_each(|name| drop(headers.remove(name)));
+    remove_all(headers, is_of_connection);
 }
 
 /// Removes from a request the headers of one connection and what it carries for us alone. What its `Connection` names stays:
 /// nobody signs `Connection`, and with it anyone on the way could take away a precondition that the client did sign.
 pub fn strip_request(headers: &mut HeaderMap) {
-    strip_connection(headers);
-    OF_OUR_CLIENT.iter().for_each(|name| remove(headers, name));
-    remove_prefixed(headers, FORWARDED_PREFIX);
+    remove_all(headers, |name| is_of_connection(name) || OF_OUR_CLIENT.contains(&name) || name.starts_with(FORWARDED_PREFIX));
 }
 
-fn strip_connection(headers: &mut HeaderMap) {
-    HOP_BY_HOP.iter().for_each(|name| remove(headers, name));
-    remove_prefixed(headers, PROXY_PREFIX);
+fn is_of_connection(name: &str) -> bool {
+    HOP_BY_HOP.contains(&name) || name.starts_with(PROXY_PREFIX)
 }
 
-fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
-    let names: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
-    names.iter().for_each(|name| remove(headers, name.as_str()));
+/// In one pass: few headers go, and to look for each that might would cost more.
+fn remove_all(headers: &mut HeaderMap, is_gone: impl Fn(&str) -> bool) {
+    let names: Vec<_> = headers.keys().filter(|name| is_gone(name.as_str())).cloned().collect();
+    names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
 /// Removes what describes aws-chunked framing, and `aws-chunked` from `Content-Encoding`, keeping other codings.
 pub fn strip_framing(headers: &mut HeaderMap) {
     for name in ["x-amz-decoded-content-length", "x-amz-trailer", "content-length"] {
-        remove(headers, name);
+        headers.remove(name);
     }
     let codings: Vec<String> = headers
         .get_all(header::CONTENT_ENCODING)
@@ -60,16 +58,12 @@ pub fn strip_framing(headers: &mut HeaderMap) {
         .map(|coding| coding.trim().to_owned())
         .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
         .collect();
-    remove(headers, "content-encoding");
+    headers.remove(header::CONTENT_ENCODING);
     if let Ok(value) = HeaderValue::from_str(&codings.join(","))
         && !codings.is_empty()
     {
         headers.insert(header::CONTENT_ENCODING, value);
     }
-}
-
-fn remove(headers: &mut HeaderMap, name: &str) {
-    while headers.remove(name).is_some() {}
 }
 
 #[cfg(test)]
