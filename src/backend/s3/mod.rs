@@ -31,7 +31,7 @@ use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
-use exchange::{Distrusted, Watched, exchange};
+use exchange::{Distrusted, Room, Watched, exchange};
 use sign::{EMPTY_SHA256, Signer};
 
 /// What stays as it is in a path that we make: RFC 3986's unreserved characters and the slash.
@@ -67,7 +67,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
+    /// Sends over `ways`. `room` is held for as long as something of the answer may be.
+    async fn send(&self, ways: &Ways, mut request: Request<Body>, room: Option<Room>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
         let (authority, path) = self.place(request.uri())?;
         let headers = request.headers_mut();
@@ -89,7 +90,7 @@ impl S3Store {
         match answer {
             Ok(response) => {
                 let unframed = ends_with_its_connection(&response);
-                let response = Watched::of(response, &self.clients.addresses);
+                let response = Watched::of(response, &self.clients.addresses, room);
                 let response = if unframed { self.framed(response).await? } else { response };
                 self.count(&response);
                 Ok(response)
@@ -223,8 +224,8 @@ pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
 impl ObjectRead for S3Store {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
         Box::pin(async move {
-            match self.send(&self.clients.lean, get(ask)?).await {
-                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
+            match self.send(&self.clients.lean, get(ask)?, None).await {
+                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?, None).await,
                 attempt => attempt,
             }
         })
@@ -257,7 +258,11 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
 
 impl Forward for S3Store {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
-        Box::pin(self.send(&self.clients.wide, request))
+        // An upload may take long, and its answer is short.
+        let bodiless = http_body::Body::is_end_stream(request.body());
+        let room = bodiless.then(|| Room::take(&self.clients.bulk_room)).flatten();
+        let ways = if room.is_some() { &self.clients.bulk } else { &self.clients.wide };
+        Box::pin(self.send(ways, request, room))
     }
 }
 
