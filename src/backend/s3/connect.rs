@@ -58,7 +58,7 @@ const HEADERS_MAX: usize = 256;
 pub struct Clients {
     /// For answers of up to 100 headers: a batch's reads begin with it.
     pub lean: Ways,
-    /// For answers with as many headers as we take: requests with a body, and those that find no `bulk_room`.
+    /// For answers with as many headers as we take: all but GETs, and those that find no `bulk_room`.
     pub wide: Ways,
     /// As `wide`, but for answers that may come in large pieces; for whoever has a permit of `bulk_room`.
     pub bulk: Ways,

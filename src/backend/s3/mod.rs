@@ -29,7 +29,7 @@ use super::{
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
-use connect::{Clients, Ways};
+use connect::{Clients, READ_BUFFER_BYTES_MAX, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Room, Watched, exchange};
 use sign::{EMPTY_SHA256, Signer};
@@ -87,7 +87,7 @@ impl S3Store {
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
-        match answer {
+        match answer.and_then(with_a_short_head) {
             Ok(response) => {
                 let unframed = ends_with_its_connection(&response);
                 let response = Watched::of(response, &self.clients.addresses, room);
@@ -178,6 +178,15 @@ fn copy_of_head(request: &Request<Body>) -> Request<Body> {
     copy
 }
 
+/// The longest head is the same whatever the buffer that it was read with.
+fn with_a_short_head(response: Response<Incoming>) -> Result<Response<Incoming>, BackendError> {
+    let bytes: usize = response.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum();
+    match bytes {
+        0..=READ_BUFFER_BYTES_MAX => Ok(response),
+        _ => Err(BackendError { kind: BackendErrorKind::HeadTooLarge, source: format!("its headers have {bytes} bytes").into() }),
+    }
+}
+
 /// A body without a length and without chunks: cut short, it would look whole.
 fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
@@ -258,9 +267,9 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
 
 impl Forward for S3Store {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
-        // An upload may take long, and its answer is short.
-        let bodiless = http_body::Body::is_end_stream(request.body());
-        let room = bodiless.then(|| Room::take(&self.clients.bulk_room)).flatten();
+        // No other answer is long.
+        let may_be_long = request.method() == Method::GET && http_body::Body::is_end_stream(request.body());
+        let room = may_be_long.then(|| Room::take(&self.clients.bulk_room)).flatten();
         let ways = if room.is_some() { &self.clients.bulk } else { &self.clients.wide };
         Box::pin(self.send(ways, request, room))
     }
