@@ -12,6 +12,7 @@ use crate::auth::action::Permission;
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
+use crate::checksum::{Algorithm, Checksum, Mismatch};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -117,6 +118,44 @@ impl Judged {
     }
 }
 
+/// Whether the document is what its headers say. Here and not only at the store, which may get another document; and for an old
+/// signature, which covers these headers and no body, they `must` be there.
+///
+/// # Errors
+/// `BadDigest`; `InvalidRequest` if there is none that must be.
+pub fn check_digests(document: &[u8], headers: &HeaderMap, must: bool) -> Result<()> {
+    let mut said = false;
+    for value in headers.get_all("content-md5") {
+        said = true;
+        let ours = STANDARD.encode(Md5::digest(document));
+        if value.as_bytes().trim_ascii() != ours.as_bytes() {
+            let message = "The Content-MD5 you specified did not match what we received.";
+            let given = String::from_utf8_lossy(value.as_bytes());
+            let error = Error::new(Kind::BadDigest, message);
+            return Err(error.with_detail("CalculatedDigest", ours).with_detail("ExpectedDigest", given));
+        }
+    }
+    for (name, value) in headers {
+        let Some(algorithm) = Algorithm::by_header(name.as_str()) else { continue };
+        said = true;
+        let mut checksum = Checksum::new(algorithm);
+        checksum.update(document);
+        let value = String::from_utf8_lossy(value.as_bytes());
+        checksum.check(value.trim()).map_err(|mismatch| match mismatch {
+            Mismatch::OtherData => {
+                let message = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+                Error::new(Kind::BadDigest, message)
+            }
+            Mismatch::NoChecksum => Error::new(Kind::InvalidRequest, format!("Value for {name} header is invalid.")),
+        })?;
+    }
+    if must && !said {
+        let message = "By Signature Version 2 this request needs the header Content-MD5 or one of x-amz-checksum-.";
+        return Err(Error::new(Kind::InvalidRequest, message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +194,22 @@ mod tests {
         first.pay(20).await.expect("less is nothing new");
         drop(first);
         second.pay(100).await.expect("all is free");
+    }
+
+    #[test]
+    fn a_document_is_what_its_headers_say() {
+        let check = |headers: &[(&'static str, &'static str)], must: bool| {
+            let headers = headers.iter().map(|(n, v)| (http::HeaderName::from_static(n), HeaderValue::from_static(v))).collect();
+            check_digests(b"document", &headers, must).map_err(|error| error.kind)
+        };
+        let (md5, crc32) = (("content-md5", "/cO977ec7I64IR0kmeBHBA=="), ("x-amz-checksum-crc32", "2GmKdg=="));
+        assert_eq!(check(&[], false), Ok(()));
+        assert_eq!(check(&[], true), Err(Kind::InvalidRequest));
+        assert_eq!((check(&[md5], true), check(&[crc32], true), check(&[md5, crc32], false)), (Ok(()), Ok(()), Ok(())));
+        for wrong in [("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg=="), ("content-md5", "x"), ("x-amz-checksum-crc32", "AAAAAA==")] {
+            assert_eq!(check(&[wrong], false), Err(Kind::BadDigest), "{wrong:?}");
+            assert_eq!(check(&[md5, crc32, wrong], false), Err(Kind::BadDigest), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -211,6 +211,7 @@ impl Passthrough {
         };
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
+        deletes::check_digests(&document, &headers, ask.authenticated.scheme == Scheme::V2)?;
         // The text, what is read from it, and what is left of it.
         reserved.pay(3 * document.len() as u64).await?;
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();

@@ -3,7 +3,9 @@
 The store speaks it too, so that each answer can be compared with its own.
 """
 
+import base64
 import datetime
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -269,6 +271,27 @@ def test_a_body_by_version_2(old: Gateway, seaweedfs: Target) -> None:
     hashed = {"x-amz-content-sha256": "0" * 64}
     refused(call2(old.s3, "PUT", f"/{BUCKET}/md5", hashed, b"other"), 400, "XAmzContentSHA256Mismatch")
     assert call(seaweedfs, "HEAD", f"/{BUCKET}/md5").status == 404
+
+
+def test_a_list_of_deletes_by_version_2_is_what_was_signed(old: Gateway, seaweedfs: Target) -> None:
+    """Its body is covered by a digest among the signed headers, or not at all."""
+    keys = ["mine/a", "mine/b", "theirs/c"]
+    for key in keys:
+        assert call(seaweedfs, "PUT", f"/{ALLOWED}/{key}", {}, b"x").status == 200
+
+    def listed(*names: str) -> bytes:
+        return f"<Delete>{''.join(f'<Object><Key>{name}</Key></Object>' for name in names)}</Delete>".encode()
+
+    limited, signed = old.as_identity(LIMITED), listed("mine/a", "theirs/c")
+    digest = {"Content-MD5": base64.b64encode(hashlib.md5(signed).digest()).decode()}
+    for target in (limited, old.s3):
+        request = sign2(target, "POST", f"/{ALLOWED}?delete", digest, signed)
+        request.body = listed("mine/b", "theirs/c")
+        refused(send(target, request), 400, "BadDigest")
+        refused(call2(target, "POST", f"/{ALLOWED}?delete", {}, signed), 400, "InvalidRequest", "Content-MD5")
+    assert [call(seaweedfs, "HEAD", f"/{ALLOWED}/{key}").status for key in keys] == [200, 200, 200]
+    assert call2(limited, "POST", f"/{ALLOWED}?delete", digest, signed).status == 200
+    assert [call(seaweedfs, "HEAD", f"/{ALLOWED}/{key}").status for key in keys] == [404, 200, 200]
 
 
 def test_two_signatures_are_none(old: Gateway) -> None:
