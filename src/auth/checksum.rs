@@ -97,6 +97,31 @@ mod tests {
     }
 
     #[test]
+    fn a_head_declares_one_checksum_that_is_known_or_none() {
+        let of = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs.iter().map(|(n, v)| (http::HeaderName::from_static(n), http::HeaderValue::from_static(v)));
+            declared(&pairs.collect())
+        };
+        let none =
+            [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-mode", "ENABLED"), ("x-amz-checksum-type", "COMPOSITE")];
+        assert!(of(&none).expect("nothing is wrong").is_none());
+        let found = of(&[none.as_slice(), &[("x-amz-checksum-crc32", " AAAAAA== ")]].concat()).expect("one").expect("there");
+        found.check().expect("the checksum of nothing");
+        for wrong in [
+            [("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-checksum-crc32", "AAAAAA==")],
+            [("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-checksum-sha1", "")],
+            [("x-amz-meta-a", "b"), ("x-amz-checksum-crc16", "AAAA")],
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in wrong {
+                headers.append(name, http::HeaderValue::from_static(value));
+            }
+            let error = declared(&headers).err().expect("refused");
+            assert_eq!(error.kind, Kind::InvalidRequest, "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn the_length_of_a_value_is_that_of_its_base64() {
         let lengths = [("crc32", 8), ("crc64nvme", 12), ("md5", 24), ("sha1", 28), ("sha256", 44), ("sha512", 88)];
         for (name, length) in lengths.into_iter().chain([("xxhash64", 12), ("xxhash128", 24)]) {

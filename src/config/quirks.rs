@@ -29,7 +29,7 @@ pub enum Checksums {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadSigning {
-    /// Where the hash is known before the body is: the client signed it, or the body is a short document.
+    /// Where the hash is known before the body goes out: the client signed it, or the gateway holds the body whole.
     #[default]
     WhenKnown,
     /// No body is signed.

@@ -59,8 +59,10 @@ impl Carried {
     }
 }
 
+/// Whether it is of a presigned URL.
 fn is_auth(name: &[u8]) -> bool {
-    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(b"x-amz-"))
+    matches!(name, b"AWSAccessKeyId" | b"Expires" | b"Signature")
+        || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(b"x-amz-"))
 }
 
 /// Makes the body to send and adjusts `headers` to it and to what the store wants: framing, lengths, checksums and
@@ -346,3 +348,7 @@ impl http_body::Body for Framed {
         SizeHint::with_exact(self.encoded_length)
     }
 }
+
+#[cfg(test)]
+#[path = "upload_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-"""`batchgate config check --probe`: what it says of stores of every sort, that its advice works, and what it leaves behind."""
+"""`batchgate config check --probe`: what it says of stores of every sort, whether its advice works, what it leaves."""
 
 import json
 import re
@@ -103,7 +103,8 @@ def test_an_embedded_store_behind_a_gateway_needs_nothing(embedded_gateway: Gate
     assert b"<Key>" not in call(embedded_gateway.s3, "GET", f"/{BUCKET}?list-type=2").body
 
 
-WHIMS = {
+# What a store is picky about, what is to be set, and the reason that is given.
+WHIMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "ignores checksums": ({}, {"checksums": "verify"}, "is taken for right"),
     "refuses trailers": ({"refuses_trailers": True}, {"checksums": "verify"}, "501 NotImplemented"),
     "keeps the framing": ({"keeps_framing": True}, {"checksums": "verify"}, "what is stored is not what was sent"),

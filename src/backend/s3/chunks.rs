@@ -4,14 +4,18 @@
 //! Sources: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html> and `sigv4-streaming-trailers.html` there.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use http_body::{Frame, SizeHint};
 use sha2::{Digest, Sha256};
 
-use super::sign::{EMPTY_SHA256, Seal};
+use super::credentials::KeyPair;
+use super::sign::{EMPTY_SHA256, Seal, Signer};
 use crate::backend::{Body, BoxError};
 use crate::checksum::Algorithm;
 use crate::types::hex32;
@@ -27,8 +31,31 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
+/// Signs the head of `request`, and frames its body where that is to go in signed chunks.
+///
+/// # Errors
+/// As of [`Announced::read`].
+pub(super) fn signed(
+    signer: &Signer,
+    path: &PathAndQuery,
+    mut request: Request<Body>,
+    pair: &Arc<KeyPair>,
+    now: SystemTime,
+) -> Result<Request<Body>, BoxError> {
+    let announced = Announced::read(request.headers_mut())?;
+    let method = request.method().clone();
+    signer.sign(&method, path, request.headers_mut(), pair, now);
+    Ok(match announced {
+        None => request,
+        Some(announced) => {
+            let seal = signer.seal(request.headers(), pair, now);
+            request.map(|body| announced.frame(body, seal))
+        }
+    })
+}
+
 /// What the head of a request says of a body that is to go in signed chunks.
-pub(super) struct Announced {
+struct Announced {
     length: u64,
     trailer: Option<HeaderName>,
 }
@@ -38,7 +65,7 @@ impl Announced {
     ///
     /// # Errors
     /// A head without the data's length, or with a trailer that is no checksum: whoever made it is wrong.
-    pub(super) fn read(headers: &mut HeaderMap) -> Result<Option<Self>, BoxError> {
+    fn read(headers: &mut HeaderMap) -> Result<Option<Self>, BoxError> {
         let trailers = match headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes) {
             Some(value) if value == SIGNED_CHUNKS.as_bytes() => false,
             Some(value) if value == SIGNED_CHUNKS_TRAILER.as_bytes() => true,
@@ -55,7 +82,7 @@ impl Announced {
     }
 
     /// The body to send, whose chunks are signed with `seal`.
-    pub(super) fn frame(self, inner: Body, seal: Seal) -> Body {
+    fn frame(self, inner: Body, seal: Seal) -> Body {
         let encoded_length = encoded_length(self.length, self.trailer.as_ref()).expect("it was there before");
         let unsent = self.length;
         Body::new(SignedChunks { inner, seal, trailer: self.trailer, kept: BytesMut::new(), unsent, encoded_length, ended: false })
@@ -177,16 +204,12 @@ impl http_body::Body for SignedChunks {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use http::Method;
-    use http::uri::PathAndQuery;
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
-    use crate::backend::s3::credentials::KeyPair;
-    use crate::backend::s3::sign::Signer;
 
     /// The request of the example in the S3 documentation, whose data is 65 KiB of the letter a.
     fn example(trailer: bool, frames: Vec<Result<Frame<Bytes>, BoxError>>) -> (HeaderMap, Body) {
@@ -204,11 +227,12 @@ mod tests {
         if trailer {
             headers.insert("x-amz-trailer", HeaderValue::from_static("x-amz-checksum-crc32c"));
         }
-        let announced = Announced::read(&mut headers).expect("right").expect("signed chunks");
-        let signer = Signer::new("us-east-1");
-        signer.sign(&Method::PUT, &PathAndQuery::from_static("/examplebucket/chunkObject.txt"), &mut headers, &pair, now);
-        let seal = signer.seal(&headers, &pair, now);
-        (headers, announced.frame(Body::new(StreamBody::new(futures_util::stream::iter(frames))), seal))
+        let mut request = Request::new(Body::new(StreamBody::new(futures_util::stream::iter(frames))));
+        *request.method_mut() = Method::PUT;
+        *request.headers_mut() = headers;
+        let path = PathAndQuery::from_static("/examplebucket/chunkObject.txt");
+        let (head, body) = signed(&Signer::new("us-east-1"), &path, request, &pair, now).expect("right").into_parts();
+        (head.headers, body)
     }
 
     fn data() -> Vec<Result<Frame<Bytes>, BoxError>> {

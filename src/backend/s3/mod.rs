@@ -32,7 +32,6 @@ use super::{
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
-use chunks::Announced;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Watched, exchange};
@@ -83,24 +82,17 @@ impl S3Store {
             Sender::Nobody => None,
         };
         let method = request.method().clone();
-        match (request.extensions_mut().remove::<PostForm>(), pair) {
-            (None, None) => {}
-            (None, Some(pair)) => {
-                let announced = Announced::read(request.headers_mut()).map_err(internal)?;
-                self.signer.sign(&method, &path, request.headers_mut(), &pair, now);
-                if let Some(announced) = announced {
-                    let seal = self.signer.seal(request.headers(), &pair, now);
-                    request = request.map(|body| announced.frame(body, seal));
-                }
-            }
+        request = match (request.extensions_mut().remove::<PostForm>(), pair) {
+            (None, None) => request,
+            (None, Some(pair)) => chunks::signed(&self.signer, &path, request, &pair, now).map_err(internal)?,
             (Some(form), pair) => {
                 let head = match pair {
                     Some(pair) => self.signer.sign_form(&form, &pair, now).map_err(internal)?,
                     None => form.head(&[]),
                 };
-                request = form::begun(request, head).map_err(internal)?;
+                form::begun(request, head).map_err(internal)?
             }
-        }
+        };
         *request.uri_mut() =
             Uri::builder().scheme(self.scheme.clone()).authority(authority).path_and_query(path).build().map_err(internal)?;
         // An upload takes as long as its client does; that says nothing of the store.

@@ -1,7 +1,7 @@
-"""A small store that can be told to be picky: it refuses, ignores or insists on what real stores refuse, ignore or insist on.
+"""A small store that can be told to be picky: it refuses, ignores or insists on what some real stores do.
 
-It keeps objects in memory and looks at no signature, except at what of a request was to be signed. Everything that it was
-asked is in `seen`.
+It keeps objects in memory and looks at no signature, only at what the head says of one. Everything that it was asked is
+in `seen`.
 """
 
 import base64

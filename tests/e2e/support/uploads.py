@@ -97,8 +97,8 @@ class Chunk:
 
 @dataclass
 class Upload:
-    """An upload in the making. `spoil_head` sees the headers before they are signed; after everything was signed,
-    `spoil_chunks` sees the chunks (the final, empty one too), `spoil_trailer` its lines, `spoil_raw` the framed bytes."""
+    """An upload in the making. `spoil_head` sees the headers before they are signed; once everything is signed,
+    `spoil_chunks` sees the chunks and the final, empty one, `spoil_trailer` its lines, `spoil_raw` the framing."""
 
     form: str
     chunks: Sequence[bytes]
