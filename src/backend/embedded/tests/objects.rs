@@ -164,7 +164,7 @@ async fn what_is_not_done_is_refused_by_its_name() {
         ("x-amz-server-side-encryption", "AES256"),
         ("x-amz-acl", "public-read"),
         ("x-amz-storage-class", "GLACIER"),
-        ("x-amz-checksum-xxhash64", "AAAAAAAAAAA="),
+        ("x-amz-checksum-blake3", "AAAAAAAAAAA="),
     ] {
         let answer = ask(&store, "PUT", "/bucket/n", &[(name, value)], b"x").await;
         assert_eq!((answer.status, answer.code().as_str()), (501, "NotImplemented"), "{name}");
