@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 
 use super::canonical::{Canonical, host, hosts, single};
 use super::claim::{Claim, Claimed, Presigned, parse_hex32};
+use super::refusals::{expired, no_match, no_version_2, skewed, unknown_payload};
 use super::{Authenticated, ChunkSeal, Identity, Payload, Scheme, sigv2};
 use crate::error::{Error, Kind, Result};
 use crate::types::{S3Target, WallClock};
@@ -26,10 +27,6 @@ pub const SKEW_SECONDS_MAX: i64 = 15 * 60;
 const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
-
-/// S3's own words.
-pub(super) const SIGNATURE_DOES_NOT_MATCH: &str =
-    "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
 
 /// Verifies signatures for a set of identities; shared by all requests.
 pub struct Authenticator {
@@ -323,14 +320,6 @@ fn parse_payload(value: &str) -> Result<AmzContentSha256> {
     }
 }
 
-fn unknown_payload(value: &str) -> Error {
-    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid \
-                   sha256 value.";
-    Error::argument(message, "x-amz-content-sha256", value)
-}
-
 /// Refuses what the signer did not see and a backend would act on. The payload's hash is checked on its own.
 fn check_headers_signed(head: &Parts, claim: &Claim<'_>) -> Result<()> {
     let open = head.headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
@@ -365,28 +354,6 @@ fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 3
     let mut provided = String::with_capacity(64);
     push_hex(&mut provided, &claim.signature);
     Err(no_match(&claim.access_key).with_detail("StringToSign", to_sign).with_detail("SignatureProvided", provided))
-}
-
-/// What a client of Version 2 is told where it is not let in.
-pub(super) fn no_version_2() -> Error {
-    let message = "Signature Version 2 is not accepted: sign with AWS4-HMAC-SHA256 (boto3: \
-                   Config(signature_version=\"s3v4\")), or have the gateway accept it (server.sigv2 = true).";
-    Error::new(Kind::InvalidRequest, message)
-}
-
-/// Whoever signed with `access_key` did it otherwise.
-pub(super) fn no_match(access_key: &str) -> Error {
-    Error::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH).with_detail("AWSAccessKeyId", access_key)
-}
-
-fn skewed() -> Error {
-    let message = "The difference between the request time and the current time is too large.";
-    let max = (1000 * SKEW_SECONDS_MAX).to_string();
-    Error::new(Kind::RequestTimeTooSkewed, message).with_detail("MaxAllowedSkewMilliseconds", max)
-}
-
-fn expired() -> Error {
-    Error::new(Kind::AccessDenied, "Request has expired")
 }
 
 pub(super) fn check_token(identity: &Identity, token: Option<&[u8]>) -> Result<()> {
