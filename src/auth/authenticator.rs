@@ -16,6 +16,7 @@ use subtle::ConstantTimeEq;
 use super::canonical::{Canonical, host, hosts, single};
 use super::claim::{Claim, Claimed, Presigned};
 use super::declared::{Declared, parse_payload};
+use super::refusals::{expired, no_match, no_version_2, skewed};
 use super::{Authenticated, ChunkSeal, Identity, Payload, Scheme, sigv2};
 use crate::error::{Error, Kind, Result};
 use crate::types::{S3Target, WallClock};
@@ -25,10 +26,6 @@ pub const SKEW_SECONDS_MAX: i64 = 15 * 60;
 
 /// Derived keys that are remembered: one for each identity and day in use, far more than a gateway has.
 const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
-
-/// S3's own words.
-pub(super) const SIGNATURE_DOES_NOT_MATCH: &str =
-    "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
 
 /// Verifies signatures for a set of identities; shared by all requests.
 pub struct Authenticator {
@@ -307,28 +304,6 @@ fn verify(head: &Parts, claim: &Claim<'_>, declared: &Declared<'_>, key: &[u8; 3
     let mut provided = String::with_capacity(64);
     push_hex(&mut provided, &claim.signature);
     Err(no_match(&claim.access_key).with_detail("StringToSign", to_sign).with_detail("SignatureProvided", provided))
-}
-
-/// What a client of Version 2 is told where it is not let in.
-pub(super) fn no_version_2() -> Error {
-    let message = "Signature Version 2 is not accepted: sign with AWS4-HMAC-SHA256 (boto3: \
-                   Config(signature_version=\"s3v4\")), or have the gateway accept it (server.sigv2 = true).";
-    Error::new(Kind::InvalidRequest, message)
-}
-
-/// Whoever signed with `access_key` did it otherwise.
-pub(super) fn no_match(access_key: &str) -> Error {
-    Error::new(Kind::SignatureDoesNotMatch, SIGNATURE_DOES_NOT_MATCH).with_detail("AWSAccessKeyId", access_key)
-}
-
-fn skewed() -> Error {
-    let message = "The difference between the request time and the current time is too large.";
-    let max = (1000 * SKEW_SECONDS_MAX).to_string();
-    Error::new(Kind::RequestTimeTooSkewed, message).with_detail("MaxAllowedSkewMilliseconds", max)
-}
-
-fn expired() -> Error {
-    Error::new(Kind::AccessDenied, "Request has expired")
 }
 
 pub(super) fn check_token(identity: &Identity, token: Option<&[u8]>) -> Result<()> {

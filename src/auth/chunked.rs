@@ -10,10 +10,11 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::ChunkSeal;
-use super::authenticator::{SIGNATURE_DOES_NOT_MATCH, push_hex};
+use super::authenticator::push_hex;
 use super::body::BodyError;
 use super::checksum::check;
 use super::claim::parse_hex32;
+use super::refusals::SIGNATURE_DOES_NOT_MATCH;
 use crate::checksum::Checksum;
 use crate::error::Kind;
 

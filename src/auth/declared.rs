@@ -6,6 +6,7 @@ use s3s_sigv4::AmzContentSha256;
 
 use super::canonical::single;
 use super::claim::{Claim, parse_hex32};
+use super::refusals::unknown_payload;
 use crate::error::{Error, Kind, Result};
 
 /// How a body that nobody signed is written in a canonical request.
@@ -59,12 +60,4 @@ pub(super) fn parse_payload(value: &str) -> Result<AmzContentSha256> {
             Ok(kind) => Ok(kind),
         },
     }
-}
-
-fn unknown_payload(value: &str) -> Error {
-    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid \
-                   sha256 value.";
-    Error::argument(message, "x-amz-content-sha256", value)
 }

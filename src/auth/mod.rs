@@ -1,9 +1,9 @@
 //! Who is asking, is the body what was signed, and may this identity do this. The head of a client's request enters first and
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
-//! here knows what is served behind it. In reading order: `authenticator` (over `claim` and `canonical`; `sigv2` for old clients), `body` (over
-//! `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`; and `form`, where all of
-//! this is in the body.
+//! here knows what is served behind it. In reading order: `authenticator` (over `claim`, `canonical` and `refusals`; `sigv2` for
+//! old clients), `body` (over `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`;
+//! and `form`, where all of this is in the body.
 
 pub mod action;
 mod authenticator;
@@ -18,6 +18,7 @@ pub mod delete;
 pub mod form;
 mod held;
 pub mod policy;
+mod refusals;
 mod sigv2;
 
 use std::borrow::Cow;

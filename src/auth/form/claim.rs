@@ -13,8 +13,9 @@ use sha1::Sha1;
 use subtle::ConstantTimeEq;
 
 use super::{Form, PostPolicy};
-use crate::auth::authenticator::{Authenticator, SKEW_SECONDS_MAX, check_token, no_match, no_version_2};
+use crate::auth::authenticator::{Authenticator, SKEW_SECONDS_MAX, check_token};
 use crate::auth::claim::{ALGORITHM, Claim, EXPIRES_SECONDS_MAX, Scope, parse_date, parse_hex32};
+use crate::auth::refusals::{no_match, no_version_2};
 use crate::auth::{Authenticated, Identity, Payload, Scheme};
 use crate::error::{Error, Kind, Result};
 
