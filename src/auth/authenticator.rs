@@ -14,7 +14,8 @@ use s3s_sigv4::{AmzContentSha256, calculate_signature_with_key, derive_signing_k
 use subtle::ConstantTimeEq;
 
 use super::canonical::{Canonical, host, hosts, single};
-use super::claim::{Claim, Claimed, Presigned, parse_hex32};
+use super::claim::{Claim, Claimed, Presigned};
+use super::declared::{Declared, parse_payload};
 use super::{Authenticated, ChunkSeal, Identity, Payload, Scheme, sigv2};
 use crate::error::{Error, Kind, Result};
 use crate::types::{S3Target, WallClock};
@@ -24,8 +25,6 @@ pub const SKEW_SECONDS_MAX: i64 = 15 * 60;
 
 /// Derived keys that are remembered: one for each identity and day in use, far more than a gateway has.
 const SIGNING_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
-
-const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
 /// S3's own words.
 pub(super) const SIGNATURE_DOES_NOT_MATCH: &str =
@@ -272,63 +271,6 @@ impl Authenticator {
             derive_signing_key(identity.secret_key.as_bytes(), &claim.date, &self.region, "s3")
         })
     }
-}
-
-/// What a request says about its body, and the lines that may stand for it in the canonical request.
-struct Declared<'a> {
-    kind: AmzContentSha256,
-    lines: [Option<&'a str>; 2],
-    /// Whether the signature covers this very statement.
-    signed: bool,
-}
-
-impl<'a> Declared<'a> {
-    fn of(head: &'a Parts, claim: &'a Claim<'_>) -> Result<Self> {
-        let header = match single(&head.headers, "x-amz-content-sha256")? {
-            Some(value) => Some(std::str::from_utf8(value).map_err(|_| unknown_payload(&String::from_utf8_lossy(value)))?),
-            None => None,
-        };
-        let Some(presigned) = &claim.presigned else {
-            let Some(value) = header else {
-                return Err(Error::new(Kind::InvalidRequest, "Missing required header for this request: x-amz-content-sha256"));
-            };
-            // The canonical request ends with this value, so it is signed whether it is listed or not.
-            return Ok(Self { kind: parse_payload(value)?, lines: [Some(value), None], signed: true });
-        };
-        let query = presigned.payload.as_deref();
-        let header_signed = header.filter(|_| claim.signs("x-amz-content-sha256"));
-        if let (Some(query), Some(header)) = (query, header)
-            && query != header
-        {
-            return Err(Error::new(Kind::InvalidArgument, "x-amz-content-sha256 differs between the header and the query."));
-        }
-        let signed = header_signed.or(query);
-        let kind = header.or(query).map_or(Ok(AmzContentSha256::UnsignedPayload), parse_payload)?;
-        if kind.is_streaming() && (signed.is_none() || kind != AmzContentSha256::StreamingUnsignedPayloadTrailer) {
-            return Err(Error::new(Kind::NotImplemented, "A presigned URL cannot carry this form of chunked upload."));
-        }
-        let other = Some(UNSIGNED_PAYLOAD).filter(|line| signed != Some(line));
-        Ok(Self { kind, lines: [signed, other], signed: signed.is_some() })
-    }
-}
-
-fn parse_payload(value: &str) -> Result<AmzContentSha256> {
-    match parse_hex32(value.as_bytes()) {
-        Some(sha256) => Ok(AmzContentSha256::SingleChunk(sha256)),
-        None => match AmzContentSha256::parse(value) {
-            // Base64 has no place in a canonical request.
-            Ok(AmzContentSha256::SingleChunk(_)) | Err(_) => Err(unknown_payload(value)),
-            Ok(kind) => Ok(kind),
-        },
-    }
-}
-
-fn unknown_payload(value: &str) -> Error {
-    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
-                   STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid \
-                   sha256 value.";
-    Error::argument(message, "x-amz-content-sha256", value)
 }
 
 /// Refuses what the signer did not see and a backend would act on. The payload's hash is checked on its own.

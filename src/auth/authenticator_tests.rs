@@ -7,6 +7,7 @@ use s3s_sigv4::{AmzDate, create_canonical_request, create_string_to_sign};
 
 use super::*;
 use crate::auth::Policy;
+use crate::auth::claim::parse_hex32;
 
 const ACCESS: &str = "AKIAIOSFODNN7EXAMPLE";
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";

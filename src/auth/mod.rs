@@ -13,6 +13,7 @@ mod checksum;
 mod chunked;
 mod claim;
 mod copy_source;
+mod declared;
 pub mod delete;
 pub mod form;
 mod held;

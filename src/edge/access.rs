@@ -29,17 +29,17 @@ pub(super) struct Slot(Arc<Place>);
 
 struct Place {
     count: Arc<AtomicUsize>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     is_free: AtomicBool,
 }
 
 impl Slot {
     /// Takes a place, if fewer than `max` are taken.
-    pub fn take(count: &Arc<AtomicUsize>, max: usize, metrics: &Metrics) -> Option<Self> {
+    pub fn take(count: &Arc<AtomicUsize>, max: usize, metrics: &Arc<Metrics>) -> Option<Self> {
         let free = |taken| (taken < max).then_some(taken + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         metrics.requests_in_flight.inc();
-        Some(Self(Arc::new(Place { count: Arc::clone(count), metrics: metrics.clone(), is_free: AtomicBool::new(false) })))
+        Some(Self(Arc::new(Place { count: Arc::clone(count), metrics: Arc::clone(metrics), is_free: AtomicBool::new(false) })))
     }
 
     /// Somebody else may have the place.
@@ -86,7 +86,7 @@ pub(super) struct AccessLine {
     pub whole: bool,
     /// Why the answer was cut off, if a limit did it.
     pub cut: Option<&'static str>,
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// Nothing for a request that was refused for want of a place.
     pub slot: Option<Slot>,
     started: Instant,
@@ -97,7 +97,7 @@ pub(super) struct AccessLine {
 }
 
 impl AccessLine {
-    pub fn begin(head: &Parts, id: RequestId, wanted: bool, metrics: &Metrics, under_way: UnderWay) -> Self {
+    pub fn begin(head: &Parts, id: RequestId, wanted: bool, metrics: &Arc<Metrics>, under_way: UnderWay) -> Self {
         Self {
             wanted,
             id,
@@ -109,7 +109,7 @@ impl AccessLine {
             bytes: 0,
             whole: false,
             cut: None,
-            metrics: metrics.clone(),
+            metrics: Arc::clone(metrics),
             slot: None,
             started: Instant::now(),
             error: None,

@@ -201,7 +201,7 @@ impl Served {
     ) -> Self {
         // hyper never asks for the end of a body that has none.
         let ended = http_body::Body::is_end_stream(&body);
-        let cuts = line.metrics.connections_cut_total.clone();
+        let metrics = Arc::clone(&line.metrics);
         let live = Some(Live { body: Some(body), line, ended, torn: false });
         let answer = Arc::new(Mutex::new(Answer { live, given_up: None }));
         let dropped = Arc::clone(&answer);
@@ -214,7 +214,7 @@ impl Served {
             live.line.cut = Some(why);
             lock(&dropped).given_up = Some(live.line.under_way.give_up());
             drop(live);
-            cuts.with_label_values(&[why]).inc();
+            metrics.connections_cut_total.with_label_values(&[why]).inc();
             if let Some(cut) = &cut {
                 cut.cancel();
             }

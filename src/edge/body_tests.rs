@@ -94,7 +94,7 @@ async fn a_client_that_sends_slowly_makes_room_when_a_place_is_wanted_and_one_th
 
 /// An answer that is served to a reader of ours.
 struct Scene {
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     stalls: Arc<StallWatch>,
     count: Arc<AtomicUsize>,
     activity: Arc<Activity>,
@@ -102,7 +102,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self { metrics: Metrics::new(), stalls: Arc::default(), count: Arc::default(), activity: Activity::new() }
+        Self { metrics: Arc::new(Metrics::new()), stalls: Arc::default(), count: Arc::default(), activity: Activity::new() }
     }
 
     fn serve(&self, body: Body, cut: Option<CancellationToken>) -> Served {

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Version, header};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,6 +29,7 @@ use super::io::ClientIo;
 use super::tls::Tls;
 use super::{Edge, Handler, backlog, ended};
 use crate::peer::Peer;
+use crate::telemetry::Metrics;
 
 /// Buffer of a connection, and with it the longest head of a request, in bytes. What is written waits here too, so this is
 /// part of what a stalled reader costs.
@@ -82,6 +84,22 @@ pub struct Shutdown {
     pub abort: CancellationToken,
 }
 
+/// What a connection has to be looked at for, besides itself.
+enum Event {
+    /// An answer of it was given up.
+    Cut,
+    /// Everything ends.
+    Abort,
+    /// It speaks HTTP/2 and should go elsewhere.
+    GoAway,
+    /// It may end once nothing is under way.
+    Drain,
+    /// Its place is wanted.
+    Told,
+    /// Time has passed.
+    Look,
+}
+
 /// Accepts on several sockets and serves one edge.
 pub struct Server<H> {
     edge: Arc<Edge<H>>,
@@ -95,7 +113,7 @@ pub struct Server<H> {
 impl<H: Handler> Server<H> {
     /// A server that is not listening yet.
     pub fn new(edge: Edge<H>, config: ListenerConfig, tls: Option<Tls>, shutdown: Shutdown) -> Arc<Self> {
-        let connections = Connections::new(config.connections_max, edge.metrics.clone());
+        let connections = Connections::new(config.connections_max, Metrics::clone(&edge.metrics));
         Arc::new(Self { edge: Arc::new(edge), config, tls, shutdown, connections, tasks: TaskTracker::new() })
     }
 
@@ -180,6 +198,7 @@ impl<H: Handler> Server<H> {
         }
     }
 
+    /// Speaks HTTP on a connection and watches over it.
     async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, secure: bool, open: &Open) {
         let activity = &open.activity;
         let peer = Peer { secure, cut: CancellationToken::new() };
@@ -232,7 +251,20 @@ impl<H: Handler> Server<H> {
                 }
                 _ => patience,
             };
-            tokio::select! {
+            let may_be_told = told.is_none();
+            // Polled when it was woken, and not whenever the connection is.
+            let mut events = FuturesUnordered::from_iter([async {
+                tokio::select! {
+                    biased;
+                    () = peer.cut.cancelled() => Event::Cut,
+                    () = self.shutdown.abort.cancelled() => Event::Abort,
+                    () = &mut go_away, if may_be_told => Event::GoAway,
+                    () = self.shutdown.drain.cancelled(), if !draining => Event::Drain,
+                    () = activity.told(), if !closing => Event::Told,
+                    () = tokio::time::sleep(wait) => Event::Look,
+                }
+            }]);
+            let event = tokio::select! {
                 // First the connection itself: a request that has come takes back the word to close.
                 biased;
                 ended = connection.as_mut() => {
@@ -243,23 +275,28 @@ impl<H: Handler> Server<H> {
                     }
                     return;
                 }
-                () = peer.cut.cancelled() => return,
-                () = self.shutdown.abort.cancelled() => return self.cut("drain"),
-                () = &mut go_away, if told.is_none() => {
+                Some(event) = events.next() => event,
+            };
+            drop(events);
+            match event {
+                Event::Cut => return,
+                Event::Abort => return self.cut("drain"),
+                Event::GoAway => {
                     told = Some(Instant::now());
                     activity.linger();
                     connection.as_mut().graceful_shutdown();
                 }
-                () = self.shutdown.drain.cancelled(), if !draining => draining = true,
-                () = activity.told(), if !closing => if activity.is_told_to_close() {
+                Event::Drain => draining = true,
+                Event::Told if !activity.is_told_to_close() => {}
+                Event::Told => {
                     if activity.owes_head() {
                         return self.cut("connections_max");
                     }
                     // HTTP/1.1 is closed by this; HTTP/2 is told first, and a request that is on its way is answered.
                     (closing, told) = (true, Some(Instant::now()));
                     connection.as_mut().graceful_shutdown();
-                },
-                () = tokio::time::sleep(wait) => {
+                }
+                Event::Look => {
                     if closing && activity.idle_since().is_some() {
                         return self.cut("connections_max");
                     }

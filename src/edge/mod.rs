@@ -80,7 +80,8 @@ const ROOM_PAUSE: Duration = Duration::from_millis(5);
 pub struct Edge<H> {
     handler: H,
     config: EdgeConfig,
-    metrics: Metrics,
+    /// Behind one pointer: there are dozens, and every request has them.
+    metrics: Arc<Metrics>,
     stalls: Arc<StallWatch>,
     random: Mutex<SmallRng>,
     in_flight: Arc<AtomicUsize>,
@@ -92,7 +93,8 @@ impl<H: Handler> Edge<H> {
     pub fn new(handler: H, config: EdgeConfig, metrics: Metrics, stalls: Arc<StallWatch>, random: SmallRng) -> Self {
         metrics.requests_max.set(config.requests_max as i64);
         let access_log = AtomicBool::new(config.access_log);
-        Self { handler, config, metrics, stalls, random: Mutex::new(random), in_flight: Arc::default(), access_log }
+        let (metrics, random) = (Arc::new(metrics), Mutex::new(random));
+        Self { handler, config, metrics, stalls, random, in_flight: Arc::default(), access_log }
     }
 
     /// Streams that one HTTP/2 connection may have open: a few connections cannot take every place, and a good client is not

@@ -12,7 +12,7 @@ use crate::auth::action::Permission;
 use crate::auth::delete::{DeleteEntry, DeleteList};
 use crate::auth::{Identity, Payer};
 use crate::budget::{Pool, Reservation};
-use crate::checksum::{Algorithm, Checksum};
+use crate::checksum::{Algorithm, Checksum, Mismatch};
 use crate::error::xml::element;
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -124,23 +124,32 @@ impl Judged {
 /// # Errors
 /// `BadDigest`; `InvalidRequest` if there is none that must be.
 pub fn check_digests(document: &[u8], headers: &HeaderMap, must: bool) -> Result<()> {
-    let mut said = 0;
-    let mut check = |name: &str, holds: bool| {
-        said += 1;
-        let bad = || Error::new(Kind::BadDigest, format!("The {name} that was sent does not match the data that was received."));
-        holds.then_some(()).ok_or_else(bad)
-    };
+    let mut said = false;
     for value in headers.get_all("content-md5") {
+        said = true;
         let ours = STANDARD.encode(Md5::digest(document));
-        check("Content-MD5", value.as_bytes().trim_ascii() == ours.as_bytes())?;
+        if value.as_bytes().trim_ascii() != ours.as_bytes() {
+            let message = "The Content-MD5 you specified did not match what we received.";
+            let given = String::from_utf8_lossy(value.as_bytes());
+            let error = Error::new(Kind::BadDigest, message);
+            return Err(error.with_detail("CalculatedDigest", ours).with_detail("ExpectedDigest", given));
+        }
     }
     for (name, value) in headers {
         let Some(algorithm) = Algorithm::by_header(name.as_str()) else { continue };
+        said = true;
         let mut checksum = Checksum::new(algorithm);
         checksum.update(document);
-        check(name.as_str(), value.to_str().is_ok_and(|value| checksum.check(value.trim()).is_ok()))?;
+        let value = String::from_utf8_lossy(value.as_bytes());
+        checksum.check(value.trim()).map_err(|mismatch| match mismatch {
+            Mismatch::OtherData => {
+                let message = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+                Error::new(Kind::BadDigest, message)
+            }
+            Mismatch::NoChecksum => Error::new(Kind::InvalidRequest, format!("Value for {name} header is invalid.")),
+        })?;
     }
-    if must && said == 0 {
+    if must && !said {
         let message = "By Signature Version 2 this request needs the header Content-MD5 or one of x-amz-checksum-.";
         return Err(Error::new(Kind::InvalidRequest, message));
     }

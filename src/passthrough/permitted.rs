@@ -39,7 +39,8 @@ pub struct Permitted {
     turn_ends: Option<Pin<Box<Sleep>>>,
     begun: Instant,
     watch: Watch,
-    timeout: Pin<Box<Sleep>>,
+    /// There once the backend has been waited for.
+    timeout: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
 
@@ -58,7 +59,6 @@ impl Permitted {
         let permit = Arc::new(Mutex::new(permit));
         let given_back = Arc::clone(&permit);
         let watch = stalls.watch(STALL, move || drop(lock(&given_back).take()));
-        let timeout = Box::pin(sleep(backend.response_timeout));
         Self {
             inner,
             backend,
@@ -70,7 +70,7 @@ impl Permitted {
             turn_ends: None,
             begun: Instant::now(),
             watch,
-            timeout,
+            timeout: None,
             waiting: false,
         }
     }
@@ -138,12 +138,13 @@ impl http_body::Body for Permitted {
             }
             Poll::Pending => {
                 self.poll_turn(cx);
-                if !self.waiting {
-                    self.waiting = true;
-                    let at = Instant::now() + self.backend.response_timeout;
-                    self.timeout.as_mut().reset(at);
+                let response_timeout = self.backend.response_timeout;
+                let waits_already = std::mem::replace(&mut self.waiting, true);
+                let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep(response_timeout)));
+                if !waits_already {
+                    timeout.as_mut().reset(Instant::now() + response_timeout);
                 }
-                ready!(self.timeout.as_mut().poll(cx));
+                ready!(timeout.as_mut().poll(cx));
                 Poll::Ready(Some(Err(self.broken("the backend sent nothing for response_timeout".into(), Cause::TimedOut))))
             }
         }

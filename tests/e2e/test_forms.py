@@ -246,7 +246,7 @@ def test_a_renamed_bucket_answers_to_the_clients_name(stage: Stage) -> None:
 
 def test_an_unknown_key_and_a_wrong_signature(stage: Stage) -> None:
     for pair, code in (
-        (stage.store.credentials, "InvalidAccessKeyId"),
+        (Credentials("GKUNKNOWN", "wrong"), "InvalidAccessKeyId"),
         (Credentials(stage.s3.credentials.access_key, "wrong"), "SignatureDoesNotMatch"),
     ):
         form = presigned(stage.s3.with_credentials(pair), BUCKET, "unsigned")

@@ -19,7 +19,6 @@ use crate::auth::{Authenticated, Identity, Payload, Scheme};
 use crate::error::{Error, Kind, Result};
 
 /// What a form says of its sender.
-#[expect(clippy::large_enum_variant, reason = "there is one for a moment, on the stack")]
 enum Claimed<'a> {
     /// Signed by Version 4.
     V4(Claim<'a>),

@@ -28,6 +28,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
@@ -39,7 +40,15 @@ use super::wire::Wire;
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Read buffer of a connection, and with it the longest head of an answer, in bytes.
-const READ_BUFFER_BYTES_MAX: usize = 32 * 1024;
+pub(super) const READ_BUFFER_BYTES_MAX: usize = 32 * 1024;
+
+/// The same where an answer is likely to be long and memory is there for it. It grows to this only while the store fills it: eight
+/// times fewer calls to the kernel, and less of its work for each byte.
+const BULK_BUFFER_BYTES_MAX: usize = 256 * 1024;
+
+/// Answers of a backend that may have so much at a time. A client that takes nothing leaves up to three pieces of its answer with
+/// us, so this bounds what the larger buffers add: to 24 MiB.
+const BULK_ANSWERS_MAX: usize = 32;
 
 /// Most headers of an answer. hyper's own limit of 100, up to which it needs no memory of its own for them, is less than the
 /// short user metadata that an object may have.
@@ -49,8 +58,12 @@ const HEADERS_MAX: usize = 256;
 pub struct Clients {
     /// For answers of up to 100 headers: a batch's reads begin with it.
     pub lean: Ways,
-    /// For answers with as many headers as we take.
+    /// For answers with as many headers as we take: all but GETs, and those that find no `bulk_room`.
     pub wide: Ways,
+    /// As `wide`, but for answers that may come in large pieces; for whoever has a permit of `bulk_room`.
+    pub bulk: Ways,
+    /// See [`BULK_ANSWERS_MAX`].
+    pub bulk_room: Arc<Semaphore>,
     /// How the endpoint's addresses fare.
     pub addresses: Arc<Addresses>,
 }
@@ -122,7 +135,9 @@ pub fn clients_resolving(
     };
     let lean = ways(&pools);
     let wide = ways(pools.http1_max_headers(HEADERS_MAX));
-    Ok(Clients { lean, wide, addresses })
+    pools.pool_max_idle_per_host(pool_idle_max.min(BULK_ANSWERS_MAX)).http1_max_buf_size(BULK_BUFFER_BYTES_MAX);
+    let bulk = ways(&pools);
+    Ok(Clients { lean, wide, bulk, bulk_room: Arc::new(Semaphore::new(BULK_ANSWERS_MAX)), addresses })
 }
 
 /// Makes connections: the addresses of a name in order, the next one beside the last where that takes long.

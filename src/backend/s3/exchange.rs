@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Extensions, Method, Request, Response, StatusCode, Uri};
+use http::{Extensions, Method, Request, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::connect::{Client, classify};
+use super::connect::{Client, READ_BUFFER_BYTES_MAX, classify};
 use super::resolve::{Addresses, Peer};
 use crate::backend::{BackendError, BackendErrorKind, Body, BoxError};
-use crate::types::query_pairs;
 
 /// The connection that the pool gave is not to be trusted; nothing was sent that matters.
 pub(super) struct Distrusted;
@@ -30,6 +30,7 @@ pub(super) async fn exchange(
 ) -> Result<Result<Response<Incoming>, BackendError>, Distrusted> {
     // How long an upload takes is its client's affair.
     let watched = request.body().is_end_stream();
+    let head = request.method() == Method::HEAD;
     let mut waiting = Waiting { connection: capture_connection(&mut request), addresses, since: Instant::now(), watched };
     let mut answer = client.request(request);
     // The first poll takes a kept connection, if there is one, and leaves the request in its queue.
@@ -55,6 +56,10 @@ pub(super) async fn exchange(
                     _ => addresses.answered(peer.address),
                 }
             }
+            // Ceph refuses some keys so early that it forgets of a HEAD, and sends the error's document all the same.
+            if head && response.status() == StatusCode::BAD_REQUEST {
+                waiting.forsake();
+            }
             Ok(response)
         }
         Err(error) => {
@@ -78,6 +83,13 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
+    /// Nobody else gets the connection.
+    fn forsake(&self) {
+        if let Some(connected) = self.connection.connection_metadata().as_ref() {
+            connected.poison();
+        }
+    }
+
     fn peer(&self) -> Option<Peer> {
         let mut extras = Extensions::new();
         self.connection.connection_metadata().as_ref()?.get_extras(&mut extras);
@@ -96,18 +108,51 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Leave for an answer to come in large pieces. It goes back when the last of them has gone.
+#[derive(Clone)]
+pub(super) struct Room {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    /// Takes one if there is one.
+    pub(super) fn take(of: &Arc<Semaphore>) -> Option<Self> {
+        Arc::clone(of).try_acquire_owned().ok().map(|permit| Self { _permit: Arc::new(permit) })
+    }
+}
+
+/// A piece that is larger than it would be without its [`Room`]. It may outlive the body, in what waits for the client's socket.
+struct Large {
+    bytes: Bytes,
+    _room: Room,
+}
+
+fn roomy(room: Option<&Room>, bytes: Bytes) -> Bytes {
+    match room {
+        Some(room) if bytes.len() > READ_BUFFER_BYTES_MAX => Bytes::from_owner(Large { bytes, _room: room.clone() }),
+        _ => bytes,
+    }
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The body of an answer: one that breaks, or is given up because it stalls, is a failure of its address.
 pub(super) struct Watched {
     inner: Incoming,
     addresses: Arc<Addresses>,
     peer: Option<Peer>,
     stalled_since: Option<Instant>,
+    room: Option<Room>,
 }
 
 impl Watched {
-    pub(super) fn of(response: Response<Incoming>, addresses: &Arc<Addresses>) -> Response<Body> {
+    pub(super) fn of(response: Response<Incoming>, addresses: &Arc<Addresses>, room: Option<Room>) -> Response<Body> {
         let peer = response.extensions().get::<Peer>().copied();
-        response.map(|inner| Body::new(Self { inner, addresses: Arc::clone(addresses), peer, stalled_since: None }))
+        response.map(|inner| Body::new(Self { inner, addresses: Arc::clone(addresses), peer, stalled_since: None, room }))
     }
 
     fn failed(&self) {
@@ -131,7 +176,9 @@ impl http_body::Body for Watched {
         if let Some(Err(_)) = frame {
             self.failed();
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+        Poll::Ready(
+            frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| roomy(self.room.as_ref(), bytes))).map_err(BoxError::from)),
+        )
     }
 
     fn is_end_stream(&self) -> bool {
@@ -151,27 +198,21 @@ impl Drop for Watched {
     }
 }
 
-/// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
-/// for which S3 has no operation, of no bucket or of a subresource, is answered by some stores (Ceph) as a GET, body and all. Its
-/// connection serves nobody else.
-pub(super) fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
-    let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
-    let of_a_bucket = uri.path() != "/";
-    method == Method::HEAD && !(of_a_bucket && query_pairs(uri.query().unwrap_or_default()).all(|(name, _)| plain(name)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_a_head_that_s3_does_not_know_may_leave_a_body() {
-        for uri in ["/", "/b?acl", "/b/k?uploads", "/b/k?tagging=", "/b/k?versionId=1&acl", "/b/k?x"] {
-            assert!(may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
-            assert!(!may_leave_a_body(&Method::GET, &Uri::from_static(uri)), "{uri}");
-        }
-        for uri in ["/b", "/b/k", "/b/k?versionId=null", "/b/k?partNumber=1&versionId=1", "/b/k?response-content-type=a"] {
-            assert!(!may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
-        }
+    fn a_large_piece_keeps_its_room_and_a_small_one_does_not() {
+        let rooms = Arc::new(Semaphore::new(1));
+        let room = Room::take(&rooms).expect("free");
+        assert!(Room::take(&rooms).is_none(), "there is one only");
+        let piece = |bytes| roomy(Some(&room), Bytes::from(vec![7; bytes]));
+        let (small, large) = (piece(READ_BUFFER_BYTES_MAX), piece(READ_BUFFER_BYTES_MAX + 1));
+        let rest = large.slice(READ_BUFFER_BYTES_MAX..);
+        drop((room, large));
+        assert_eq!((rooms.available_permits(), &rest[..]), (0, &[7][..]));
+        drop(rest);
+        assert_eq!((rooms.available_permits(), small.len()), (1, READ_BUFFER_BYTES_MAX));
     }
 }

@@ -8,6 +8,7 @@ pub mod connect;
 pub mod credentials;
 mod exchange;
 mod form;
+mod inspect;
 mod open;
 pub mod redirect;
 mod refusal;
@@ -25,16 +26,12 @@ pub use refusal::{asks_for_pace, error_code, error_member, is_about_a_key_pair, 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use futures_util::stream::{StreamExt, iter};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::form::PostForm;
 use super::{
@@ -46,7 +43,8 @@ use crate::telemetry::BackendMetrics;
 use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
-use exchange::{Distrusted, Watched, exchange, may_leave_a_body};
+use exchange::{Distrusted, Room, Watched, exchange};
+use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -85,7 +83,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    async fn send(&self, ways: &Ways, mut request: Request<Body>) -> Attempt {
+    /// Sends over `ways`. `room` is held for as long as something of the answer may be.
+    async fn send(&self, ways: &Ways, mut request: Request<Body>, room: Option<Room>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
         let asked = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let (bucket, rest) = bucket_of(&asked);
@@ -126,14 +125,14 @@ impl S3Store {
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
-        match answer {
+        match answer.and_then(with_a_short_head) {
             Ok(response) => {
                 if let Some(refused) = no_answer(&response) {
                     self.metrics.attempts_no_answer.inc();
                     return Err(refused);
                 }
                 let unframed = ends_with_its_connection(&response);
-                let response = Watched::of(response, &self.clients.addresses);
+                let response = Watched::of(response, &self.clients.addresses, room);
                 let response = if unframed { self.framed(response).await? } else { response };
                 self.count(&response);
                 if method == Method::DELETE && is_bucket(rest) && response.status().is_success() {
@@ -243,52 +242,6 @@ fn is_bucket(rest: &str) -> bool {
     matches!(rest, "" | "/")
 }
 
-/// Why what came is no answer: a status that ends no request, or two ways to tell where its body ends.
-fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
-    let because = |kind, why: String| Some(BackendError { kind, source: why.into() });
-    let (status, headers) = (response.status().as_u16(), response.headers());
-    if !(200..600).contains(&status) {
-        return because(BackendErrorKind::Garbled, format!("status {status}"));
-    }
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    if let Some(coding) = codings.next() {
-        // Any other coding is none that we take off, and would end with the connection.
-        let only_chunks = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
-        if !only_chunks || headers.contains_key(header::CONTENT_LENGTH) {
-            return because(
-                BackendErrorKind::Unframed,
-                "a Transfer-Encoding that is not chunked, or a Content-Length beside it".to_owned(),
-            );
-        }
-    }
-    None
-}
-
-/// What of a body is here soon, up to `bytes_max`, and the body from its beginning.
-async fn peek(mut body: Body, bytes_max: usize) -> (Bytes, Body) {
-    let until = Instant::now() + redirect::BODY_PATIENCE;
-    let mut seen = BytesMut::new();
-    while seen.len() < bytes_max {
-        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
-        match frame {
-            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            None if seen.is_empty() => return (seen.freeze(), empty_body()),
-            None => {
-                let seen = seen.freeze();
-                return (seen.clone(), full_body(seen));
-            }
-            Some(Err(error)) => {
-                let seen = seen.freeze();
-                let broken = [Ok(Frame::data(seen.clone())), Err(error)];
-                return (seen, Body::new(StreamBody::new(iter(broken))));
-            }
-        }
-    }
-    let seen = seen.freeze();
-    let first = iter([Ok(Frame::data(seen.clone()))]);
-    (seen, Body::new(StreamBody::new(first.chain(BodyStream::new(body)))))
-}
-
 /// The same request, for one that has no body.
 fn copy_of_head(request: &Request<Body>) -> Request<Body> {
     let mut copy = Request::new(empty_body());
@@ -296,12 +249,6 @@ fn copy_of_head(request: &Request<Body>) -> Request<Body> {
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     copy
-}
-
-/// A body without a length and without chunks: cut short, it would look whole.
-fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
-    let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
-    !framed && !http_body::Body::is_end_stream(response.body())
 }
 
 fn no_credentials(source: BoxError) -> BackendError {
@@ -331,8 +278,10 @@ impl ObjectRead for S3Store {
         Box::pin(async move {
             let mut lessons = 0;
             loop {
-                let attempt = match self.send(&self.clients.lean, get(ask)?).await {
-                    Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?).await,
+                let attempt = match self.send(&self.clients.lean, get(ask)?, None).await {
+                    Err(error) if error.kind == BackendErrorKind::HeadTooLarge => {
+                        self.send(&self.clients.wide, get(ask)?, None).await
+                    }
                     attempt => attempt,
                 };
                 match attempt {
@@ -371,7 +320,11 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
 
 impl Forward for S3Store {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
-        Box::pin(self.send(&self.clients.wide, request))
+        // No other answer is long.
+        let may_be_long = request.method() == Method::GET && http_body::Body::is_end_stream(request.body());
+        let room = may_be_long.then(|| Room::take(&self.clients.bulk_room)).flatten();
+        let ways = if room.is_some() { &self.clients.bulk } else { &self.clients.wide };
+        Box::pin(self.send(ways, request, room))
     }
 }
 

@@ -1,0 +1,101 @@
+//! What came back, looked at before it is anybody's answer: whether its head is one, whether its end can be seen, what stands at its
+//! beginning. In: an answer as hyper read it; out: the same, or why it is none.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{StreamExt, iter};
+use http::{Method, Response, Uri, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::READ_BUFFER_BYTES_MAX;
+use super::redirect;
+use crate::backend::{BackendError, BackendErrorKind, Body, empty_body, full_body};
+use crate::types::query_pairs;
+
+/// Why what came is no answer: a status that ends no request, or two ways to tell where its body ends.
+pub(super) fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
+    let because = |kind, why: String| Some(BackendError { kind, source: why.into() });
+    let (status, headers) = (response.status().as_u16(), response.headers());
+    if !(200..600).contains(&status) {
+        return because(BackendErrorKind::Garbled, format!("status {status}"));
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        // Any other coding is none that we take off, and would end with the connection.
+        let only_chunks = coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+        if !only_chunks || headers.contains_key(header::CONTENT_LENGTH) {
+            return because(
+                BackendErrorKind::Unframed,
+                "a Transfer-Encoding that is not chunked, or a Content-Length beside it".to_owned(),
+            );
+        }
+    }
+    None
+}
+
+/// The longest head is the same whatever the buffer that it was read with.
+pub(super) fn with_a_short_head(response: Response<Incoming>) -> Result<Response<Incoming>, BackendError> {
+    let bytes: usize = response.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum();
+    match bytes {
+        0..=READ_BUFFER_BYTES_MAX => Ok(response),
+        _ => Err(BackendError { kind: BackendErrorKind::HeadTooLarge, source: format!("its headers have {bytes} bytes").into() }),
+    }
+}
+
+/// A body without a length and without chunks: cut short, it would look whole.
+pub(super) fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
+    let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
+    !framed && !http_body::Body::is_end_stream(response.body())
+}
+
+/// What of a body is here soon, up to `bytes_max`, and the body from its beginning.
+pub(super) async fn peek(mut body: Body, bytes_max: usize) -> (Bytes, Body) {
+    let until = Instant::now() + redirect::BODY_PATIENCE;
+    let mut seen = BytesMut::new();
+    while seen.len() < bytes_max {
+        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
+        match frame {
+            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            None if seen.is_empty() => return (seen.freeze(), empty_body()),
+            None => {
+                let seen = seen.freeze();
+                return (seen.clone(), full_body(seen));
+            }
+            Some(Err(error)) => {
+                let seen = seen.freeze();
+                let broken = [Ok(Frame::data(seen.clone())), Err(error)];
+                return (seen, Body::new(StreamBody::new(iter(broken))));
+            }
+        }
+    }
+    let seen = seen.freeze();
+    let first = iter([Ok(Frame::data(seen.clone()))]);
+    (seen, Body::new(StreamBody::new(first.chain(BodyStream::new(body)))))
+}
+
+/// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD
+/// for which S3 has no operation, of no bucket or of a subresource, is answered by some stores (Ceph) as a GET, body and all. Its
+/// connection serves nobody else.
+pub(super) fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
+    let plain = |name: &str| matches!(name, "versionId" | "partNumber") || name.starts_with("response-");
+    let of_a_bucket = uri.path() != "/";
+    method == Method::HEAD && !(of_a_bucket && query_pairs(uri.query().unwrap_or_default()).all(|(name, _)| plain(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_head_that_s3_does_not_know_may_leave_a_body() {
+        for uri in ["/", "/b?acl", "/b/k?uploads", "/b/k?tagging=", "/b/k?versionId=1&acl", "/b/k?x"] {
+            assert!(may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
+            assert!(!may_leave_a_body(&Method::GET, &Uri::from_static(uri)), "{uri}");
+        }
+        for uri in ["/b", "/b/k", "/b/k?versionId=null", "/b/k?partNumber=1&versionId=1", "/b/k?response-content-type=a"] {
+            assert!(!may_leave_a_body(&Method::HEAD, &Uri::from_static(uri)), "{uri}");
+        }
+    }
+}
