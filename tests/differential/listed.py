@@ -86,6 +86,10 @@ def _list_of_deletes(draft: Draft, _direct: Answer, through: Answer, _difference
     return draft.kind == "delete-objects" and own(through) and code(through) == "MalformedXML"
 
 
+def _head_size(_draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return code(through) == "RequestHeaderSectionTooLarge"
+
+
 def _copy_source(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     source = next((value for name, value in draft.headers if name == "x-amz-copy-source"), "")
     return source.endswith("?versionId=") and own(through) and code(through) == "InvalidArgument"
@@ -148,6 +152,12 @@ ENTRIES = [
         "list-of-deletes",
         "what parsers could read differently in a DeleteObjects document is refused here, since it is judged key by key",
         _list_of_deletes,
+    ),
+    Entry(
+        "head-size",
+        "the gateway's own signature may be longer than the client's, and the store takes heads of 8 KiB at the most",
+        _head_size,
+        ("versitygw",),
     ),
     Entry(
         "copy-source",

@@ -46,6 +46,8 @@ enum Act {
     Reset,
     /// It says 500.
     Fail,
+    /// It says 400.
+    Refuse,
     /// It says 503.
     Unavailable,
     /// It answers with this status, and its body ends where the connection does.
@@ -140,6 +142,7 @@ async fn serve(mut stream: TcpStream, peer: SocketAddr, act: Arc<Mutex<Act>>, he
         }
         let status = match act {
             Act::Fail => "500 Oops",
+            Act::Refuse => "400 Never",
             Act::Unavailable => "503 Oops",
             _ => "200 Fine",
         };
@@ -296,12 +299,17 @@ async fn a_body_behind_the_answer_to_a_head_meets_nobody_else() {
     let (port, mut found) = listeners(&[FIRST]).await;
     let server = Server::on(found.pop().expect("one"), Act::Answer);
     let rig = Rig::new(port, &[FIRST]);
-    for _ in 0..10 {
-        let answer = rig.forward(Method::HEAD, "/bucket/k?acl", empty_body()).await.expect("an answer");
-        assert!(collect(answer.into_body(), 100).await.expect("no body").is_empty());
-        rig.write(full_body("x")).await.expect("the answer to this and not what lay about");
+    for (act, uri) in [(Act::Answer, "/bucket/k?acl"), (Act::Refuse, "/bucket/k")] {
+        for _ in 0..10 {
+            server.does(act);
+            let answer = rig.forward(Method::HEAD, uri, empty_body()).await.expect("an answer");
+            assert!(collect(answer.into_body(), 100).await.expect("no body").is_empty());
+            server.does(Act::Answer);
+            let answer = rig.write(full_body("x")).await.expect("the answer to this and not what lay about");
+            collect(answer.into_body(), 100).await.expect("whole");
+        }
     }
-    assert_eq!(server.count(), 20);
+    assert_eq!(server.count(), 40);
 }
 
 #[tokio::test]

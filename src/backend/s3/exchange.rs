@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Extensions, Method, Request, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
@@ -30,6 +30,7 @@ pub(super) async fn exchange(
 ) -> Result<Result<Response<Incoming>, BackendError>, Distrusted> {
     // How long an upload takes is its client's affair.
     let watched = request.body().is_end_stream();
+    let head = request.method() == Method::HEAD;
     let mut waiting = Waiting { connection: capture_connection(&mut request), addresses, since: Instant::now(), watched };
     let mut answer = client.request(request);
     // The first poll takes a kept connection, if there is one, and leaves the request in its queue.
@@ -55,6 +56,10 @@ pub(super) async fn exchange(
                     _ => addresses.answered(peer.address),
                 }
             }
+            // Ceph refuses some keys so early that it forgets of a HEAD, and sends the error's document all the same.
+            if head && response.status() == StatusCode::BAD_REQUEST {
+                waiting.forsake();
+            }
             Ok(response)
         }
         Err(error) => {
@@ -78,6 +83,13 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
+    /// Nobody else gets the connection.
+    fn forsake(&self) {
+        if let Some(connected) = self.connection.connection_metadata().as_ref() {
+            connected.poison();
+        }
+    }
+
     fn peer(&self) -> Option<Peer> {
         let mut extras = Extensions::new();
         self.connection.connection_metadata().as_ref()?.get_extras(&mut extras);

@@ -9,6 +9,7 @@ import http.client
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
@@ -124,7 +125,7 @@ class Ceph:
             def up_or_ended(osd: Process = osd) -> str | None:
                 if osd.child.poll() is not None:
                     return "ended"
-                return "up" if b"1 up" in self._run("ceph", "osd", "stat", tolerant=True) else None
+                return "up" if b"1 up" in self._run("ceph", "osd", "stat") else None
 
             if wait_for("the OSD is up or has ended", up_or_ended, 30) == "up":
                 return
@@ -135,20 +136,23 @@ class Ceph:
         self._processes.append(process)
         return process
 
-    def _run(self, *argv: str, tolerant: bool = False) -> bytes:
-        """What it prints. The monitor refuses now and then while it starts, which the `tolerant` do not mind."""
-        done = subprocess.run(
-            argv, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
-        )
-        assert tolerant or done.returncode == 0, (
-            f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}"
-        )
-        return done.stdout
+    def _run(self, *argv: str) -> bytes:
+        """What it prints. A monitor that has just started refuses its clients now and then, for a moment."""
+        for wait_seconds in (0.2, 0.5, 1, 2, None):
+            done = subprocess.run(
+                argv, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+            )
+            if done.returncode == 0:
+                return done.stdout
+            if wait_seconds is None or b"problem getting command descriptions" not in done.stderr:
+                break
+            time.sleep(wait_seconds)
+        raise RuntimeError(f"{argv}: {done.returncode}\n{done.stderr.decode(errors='replace')[-2000:]}")
 
     def _succeeds(self, *argv: str) -> bool:
         try:
             self._run(*argv)
-        except (AssertionError, subprocess.TimeoutExpired):
+        except (RuntimeError, subprocess.TimeoutExpired):
             return False
         return True
 
