@@ -40,6 +40,8 @@ def assert_stored(store: Target, bucket: str, key: str, body: bytes) -> None:
     assert "aws-chunked" not in (answer.get("content-encoding") or "")
 
 
+# The AWS CLI takes a second or more to start, on a busy machine many.
+@pytest.mark.timeout(400)
 def test_a_clients_day(client: Any, store: Target, tmp_path: Path, large_file: Path) -> None:
     name = type(client).__name__.lower()
     bucket = f"day-of-{name}"

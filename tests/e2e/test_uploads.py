@@ -106,7 +106,7 @@ def right_cases() -> Iterator[tuple[str, str, str | None]]:
             yield way, form, algorithm
 
 
-@pytest.mark.parametrize(("way", "form", "algorithm"), right_cases(), indirect=["way"])
+@pytest.mark.parametrize(("way", "form", "algorithm"), list(right_cases()), indirect=["way"])
 def test_a_right_upload_is_stored_decoded(way: Way, form: str, algorithm: str | None) -> None:
     for size in SIZES:
         path = f"/{way.bucket}/right-{form}-{algorithm}-{size}"
@@ -117,7 +117,7 @@ def test_a_right_upload_is_stored_decoded(way: Way, form: str, algorithm: str | 
         assert stored.get("content-encoding") is None, stored.headers
 
 
-@pytest.mark.parametrize(("way", "form", "algorithm"), right_cases(), indirect=["way"])
+@pytest.mark.parametrize(("way", "form", "algorithm"), list(right_cases()), indirect=["way"])
 def test_a_right_part_is_stored_decoded(way: Way, form: str, algorithm: str | None) -> None:
     path = f"/{way.bucket}/part-{form}-{algorithm}"
     upload_id = way.begin_upload(path, {"x-amz-checksum-algorithm": algorithm.upper()} if algorithm else {})
@@ -405,7 +405,7 @@ def wrong_cases() -> Iterator[tuple[str, str, str]]:
             yield from ((way, name, form) for form in wrong.forms)
 
 
-@pytest.mark.parametrize(("way", "name", "form"), wrong_cases(), indirect=["way"])
+@pytest.mark.parametrize(("way", "name", "form"), list(wrong_cases()), indirect=["way"])
 def test_trap_of_a_wrong_upload_nothing_is_left(way: Way, name: str, form: str) -> None:
     """Neither a new object nor a changed one nor a part; and the client is told what is wrong."""
     gateway, wrong, number = way.gateway.s3, WRONG[name], next(way.part_numbers)
