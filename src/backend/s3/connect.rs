@@ -43,8 +43,9 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const READ_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// The same where an answer is likely to be long and memory is there for it. It grows to this only while the store fills it: eight
-/// times fewer calls to the kernel, and less of its work for each byte.
-const BULK_BUFFER_BYTES_MAX: usize = 256 * 1024;
+/// times fewer calls to the kernel, and less of its work for each byte. Not quite 256 KiB: that is what four segments between
+/// processes of one machine hold.
+const BULK_BUFFER_BYTES_MAX: usize = 4 * (63 * 1024 + 512);
 
 /// Answers of a backend that may have so much at a time. A client that takes nothing leaves up to three pieces of its answer with
 /// us, so this bounds what the larger buffers add: to 24 MiB.
