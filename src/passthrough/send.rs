@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::outcome::Unanswered;
 use super::permitted::Permitted;
+use super::refusal::read_refusal;
 use super::sent::Sent;
-use super::{Ask, Passthrough, Route, read_refusal, upload};
+use super::{Ask, Passthrough, Route, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};

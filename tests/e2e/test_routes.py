@@ -102,6 +102,24 @@ def test_the_list_of_buckets_needs_its_permission(two: Gateway) -> None:
     assert names(call(two.as_identity(READ_ONLY), "GET", "/")) == ALL
 
 
+@pytest.mark.parametrize("query", ["id=x", "delimiter=x", "list-type=2", "prefix&x-id=y", "x-amz-a=b"])
+def test_every_list_of_buckets_is_of_those_that_routes_lead_to(two: Gateway, query: str) -> None:
+    """Whatever parameters there are that ListBuckets does not have."""
+    for pair in (two.s3, two.as_identity(READ_ONLY)):
+        assert names(call(pair, "GET", f"/?{query}")) == ALL
+    head, got = call(two.s3, "HEAD", f"/?{query}"), call(two.s3, "GET", f"/?{query}")
+    assert (head.status, head.body, head.get("content-length")) == (200, b"", str(len(got.body)))
+
+
+@pytest.mark.parametrize(
+    ("method", "query"), [("GET", "?x=1"), ("HEAD", "?x"), ("GET", "?location"), ("POST", ""), ("PUT", "")]
+)
+def test_without_a_bucket_there_is_nothing_but_the_list(two: Gateway, method: str, query: str) -> None:
+    answer = call(two.s3, method, f"/{query}")
+    assert answer.status == 501 and (method == "HEAD" or answer.xml("Code") == "NotImplemented"), answer
+    assert call(two.as_identity(READ_ONLY), method, f"/{query}").status == 403
+
+
 def test_one_backend_with_every_bucket_lists_them_itself(gateway: Gateway, store: Target) -> None:
     """Nothing is read or written anew."""
     through, direct = call(gateway.s3, "GET", "/"), call(store, "GET", "/")
