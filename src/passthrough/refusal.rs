@@ -67,6 +67,19 @@ fn refused_signature(code: &str, backend: &Backend, sender: &Sender) -> Option<E
         // No credentials of ours were in it.
         return Some(Error::new(Kind::AccessDenied, "the store refuses a request without a signature"));
     }
+    if code == "SignatureDoesNotMatch" && matches!(sender, Sender::Gateway) && backend.accepted.is_fresh() {
+        // It is the request: stores differ in how they read a query that is not UTF-8, or that says something twice. No use in trying
+        // again, which is what clients make of a 502.
+        let message = "the store reads this request's signature in another way than the gateway does, which signed it anew: leave out \
+                       what is odd in its address or headers";
+        if backend.warnings.due(Warning::Credentials) {
+            tracing::warn!(
+                backend = backend.name,
+                "the store reads the signature of a request in another way than the gateway does"
+            );
+        }
+        return Some(Error::new(Kind::SignatureDoesNotMatch, message));
+    }
     if sender.is_at_no_fault(code) {
         if backend.warnings.due(Warning::Credentials) {
             tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");

@@ -24,7 +24,7 @@ use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
 use crate::backend::{
-    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Taught, empty_body,
+    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Sender, Taught, empty_body,
 };
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -65,6 +65,10 @@ impl Passthrough {
         let backend = &route.backend;
         let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
         let status = response.status();
+        let sender = ask.authenticated.sender(&backend.name);
+        if status.is_success() && matches!(sender, Sender::Gateway) {
+            backend.accepted.note();
+        }
         if has_body && response.extensions().get::<Taught>().is_some() {
             backend.judge(pass, &Heard { method, status, code: None, is_whole: true });
             return Err(moved());
@@ -79,7 +83,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, &ask.authenticated.sender(&backend.name), pass).await;
+            return read_refusal(response, method, backend, &sender, pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
