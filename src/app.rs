@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::auth::{Also, Authenticated, Authenticator, Identity, Policy};
+use crate::backend::accepted::Accepted;
 use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::delayed::Delayed;
 use crate::backend::embedded::{EmbeddedStore, NOTICE};
@@ -182,6 +183,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         retries: RetryBudget::new(tail.retry_share, numbers.clone()),
         metrics: numbers,
         warnings: Warnings::default(),
+        accepted: Accepted::default(),
         quirks: config.quirks(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,

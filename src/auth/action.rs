@@ -16,6 +16,9 @@ use crate::types::{S3Target, percent_decode, query_pairs};
 /// allows it, so that a forgotten body is a refusal.
 pub const DELETE_OBJECTS: &str = "DeleteObjects";
 
+/// What a list of buckets needs.
+pub const LIST_BUCKETS: &str = "s3:ListAllMyBuckets";
+
 /// One action on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
@@ -48,7 +51,7 @@ type Row = (Level, &'static str, &'static str, &'static str, &'static str);
 /// HEAD is looked up as GET. Where AWS has no action of its own for a DELETE, it is the one for PUT.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    (Service, "GET", "", "s3:ListAllMyBuckets", ""),
+    (Service, "GET", "", LIST_BUCKETS, ""),
     (Bucket, "GET", "", "s3:ListBucket", ""),
     (Bucket, "PUT", "", "s3:CreateBucket", ""),
     (Bucket, "DELETE", "", "s3:DeleteBucket", ""),

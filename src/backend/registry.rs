@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use http::{Method, Request, StatusCode};
 use rand::rngs::SmallRng;
 
+use super::accepted::Accepted;
 use super::breaker::{Breaker, Cause, Pass};
 use super::limited::Limiter;
 use super::retry_budget::RetryBudget;
@@ -51,6 +52,8 @@ pub struct Backend {
     pub metrics: BackendMetrics,
     /// What was last complained of.
     pub warnings: Warnings,
+    /// Whether it lately took the gateway's signature.
+    pub accepted: Accepted,
     /// What the store wants otherwise than S3 itself.
     pub quirks: Quirks,
     /// A batch's read without a byte for this long is tried again; a plain request without a head gives its permit back.

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, Version, header};
+use http::{HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::Rng;
@@ -27,8 +27,21 @@ use crate::route::host;
 /// Longest answer that tells where the object is: S3's has a key, twice, and a few names.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Headers that are about the bytes of the client's form, which is not the form that is sent.
-const OF_THE_FORM: &[HeaderName] = &[header::CONTENT_TYPE, header::CONTENT_LENGTH];
+/// The headers beside a form that go on: who asks, from where, and on what condition. All others, some stores would keep as the
+/// object's own, though no policy was asked for them: what a form says of its object is in its fields.
+const BESIDE: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "baggage",
+    "if-match",
+    "if-none-match",
+    "origin",
+    "referer",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+];
 
 /// A form whose file has begun, with what it holds of the byte budget.
 pub struct HeldForm<'a> {
@@ -81,7 +94,8 @@ impl Passthrough {
         let lengths = policy.as_ref().map_or(0..=u64::MAX, PostPolicy::lengths);
         let (body, verdict) = FileBody::new(begun, lengths, &form.boundary)?;
         let mut headers = self.request_headers(&ask, &route)?;
-        OF_THE_FORM.iter().for_each(|name| drop(headers.remove(name)));
+        let others: Vec<_> = headers.keys().filter(|name| !BESIDE.contains(&name.as_str())).cloned().collect();
+        others.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(header::CONTENT_TYPE, form.content_type());
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.bytes()));
         route.form = Some(form);

@@ -9,6 +9,9 @@ const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "tran
 /// What an answer says of the hosts that it came from: none of them is for the gateway's client to see or to go to.
 const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "refresh", "via"];
 
+/// Prefix of what SeaweedFS says of an object for itself, such as the account that owns it, which is the gateway's there.
+const OF_SEAWEEDFS_PREFIX: &str = "seaweed-x-amz-";
+
 /// Prefix of further ones.
 const PROXY_PREFIX: &str = "proxy-";
 
@@ -32,7 +35,9 @@ pub fn strip_answer(headers: &mut HeaderMap) {
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
     named.iter().for_each(|name| drop(headers.remove(name)));
-    remove_all(headers, |name| is_of_connection(name) || OF_THE_STORES_HOST.contains(&name));
+    remove_all(headers, |name| {
+        is_of_connection(name) || OF_THE_STORES_HOST.contains(&name) || name.starts_with(OF_SEAWEEDFS_PREFIX)
+    });
 }
 
 /// Removes from a request the headers of one connection and what it carries for us alone. What its `Connection` names stays:
@@ -110,11 +115,13 @@ mod tests {
             ("te", "trailers"),
             ("via", "1.1 store-3.internal"),
             ("alt-svc", "h3=\":8443\""),
+            ("seaweed-x-amz-owner", "store-access-key"),
+            ("seaweed-tier", "kept"),
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);
         strip_answer(&mut headers);
-        assert_eq!(names(&headers), ["etag", "x-amz-request-id"]);
+        assert_eq!(names(&headers), ["etag", "seaweed-tier", "x-amz-request-id"]);
     }
 
     #[test]

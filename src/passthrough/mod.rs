@@ -10,9 +10,11 @@ mod buckets;
 mod deletes;
 mod form;
 mod headers;
+mod nobody;
 mod outcome;
 mod permitted;
 mod preflight;
+mod refusal;
 mod rename;
 mod rewrite;
 mod send;
@@ -23,23 +25,18 @@ mod upload;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
-use http_body::Body as _;
-use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 
 use crate::auth::action::DELETE_OBJECTS;
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permissions};
-use crate::backend::breaker::Pass;
 use crate::backend::form::PostForm;
-use crate::backend::warnings::Warning;
-use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
+use crate::backend::{Backend, Body, BoxError, full_body};
 use crate::budget::Pool;
-use crate::config::{Checksums, PayloadSigning, Quirks, TailConfig};
+use crate::config::{Checksums, TailConfig};
 use crate::error::{Error, Kind, Result};
 use crate::route::Routes;
 use crate::stall::StallWatch;
@@ -49,12 +46,6 @@ use rewrite::Naming;
 use upload::Carried;
 
 pub use form::HeldForm;
-
-/// What a request says of its body.
-const CONTENT_SHA256: &str = "x-amz-content-sha256";
-
-/// Bytes of a store's refusal that are looked through for its code.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Forwards S3 requests.
 pub struct Passthrough {
@@ -121,7 +112,8 @@ impl Passthrough {
             return self.delete_objects(ask, body).await;
         }
         ask.authenticated.identity.authorise(&needed)?;
-        if self.is_merged_list(&ask) {
+        nobody::check_form(&ask.head.method, &ask.head.headers, Some(&query))?;
+        if self.is_merged_list(&ask, &needed)? {
             return self.list_buckets(ask, body).await;
         }
         let route = self.route(&ask)?;
@@ -130,27 +122,6 @@ impl Passthrough {
         let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
         let mut held = Reserved::nothing(&self.memory);
         let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
-        let response = self.send(&ask, &route, headers, body, &verdict).await?;
-        self.finish(&ask, route, response).await
-    }
-
-    /// Forwards a request without a signature as it is, with none: what the store lets anybody do is for the store to say.
-    async fn answer_nobody(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
-        if self.is_merged_list(&ask) {
-            return self.list_buckets(ask, body).await;
-        }
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
-        // Without a signature of the head there is none to go on from.
-        let quirks = Quirks { payload_signing: PayloadSigning::WhenKnown, ..route.backend.quirks };
-        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), ask.head.uri.query().unwrap_or_default());
-        let mut held = Reserved::nothing(&self.memory);
-        let payload = ask.authenticated.payload.clone();
-        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
-        match ask.head.headers.get(CONTENT_SHA256) {
-            Some(said) => drop(headers.insert(CONTENT_SHA256, said.clone())),
-            None => drop(headers.remove(CONTENT_SHA256)),
-        }
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }
@@ -278,78 +249,6 @@ impl Passthrough {
         head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(merged.len()));
         Ok(Response::from_parts(head, full_body(merged)))
     }
-}
-
-/// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
-/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time; what is
-/// not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
-async fn read_refusal(
-    response: Response<Body>,
-    method: &Method,
-    backend: &Backend,
-    sender: &Sender,
-    pass: Option<Pass>,
-) -> Result<Response<Body>> {
-    let until = Instant::now() + backend.attempt_timeout;
-    let (head, mut body) = response.into_parts();
-    let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
-    let mut seen = BytesMut::new();
-    let mut ended = false;
-    while !ended && seen.len() < ERROR_BYTES_MAX {
-        let broken = match timeout_at(until, body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                seen.extend_from_slice(&frame.into_data().unwrap_or_default());
-                continue;
-            }
-            Ok(None) => {
-                ended = true;
-                continue;
-            }
-            Ok(Some(Err(error))) => error,
-            Err(late) => late.into(),
-        };
-        backend.judge(pass, &heard);
-        return Err(broken_error(broken));
-    }
-    let code = s3::error_code(&seen);
-    backend.judge(pass, &Heard { code: code.as_deref(), ..heard });
-    if let Some(error) = code.as_deref().and_then(|code| refused_signature(code, backend, sender)) {
-        return Err(error);
-    }
-    let first = (!seen.is_empty()).then(|| seen.freeze());
-    Ok(Response::from_parts(head, upload::resumed(first, body)))
-}
-
-/// What the client is told of a refusal that is about a signature. Never in the store's own words: they quote what was signed,
-/// and with it the store's address.
-fn refused_signature(code: &str, backend: &Backend, sender: &Sender) -> Option<Error> {
-    if !s3::is_about_our_signature(code) {
-        return None;
-    }
-    if sender.is_at_no_fault(code) {
-        tracing::warn!(backend = backend.name, code, "the store refuses the gateway's credentials");
-        return Some(match sender {
-            Sender::Nobody => Error::new(Kind::AccessDenied, "the store refuses a request without a signature"),
-            _ => Error::new(Kind::BadGateway, "the store refuses the gateway's own credentials"),
-        });
-    }
-    let kind = match code {
-        "ExpiredToken" => Kind::ExpiredToken,
-        "InvalidToken" => Kind::InvalidToken,
-        "InvalidAccessKeyId" => Kind::InvalidAccessKeyId,
-        _ => Kind::SignatureDoesNotMatch,
-    };
-    if backend.warnings.due(Warning::Credentials) {
-        tracing::warn!(backend = backend.name, code, "the store refuses an identity's own credentials (backend_credentials)");
-    }
-    Some(Error::new(
-        kind,
-        "the store refuses the account that this identity has there, not the key that the request is signed with",
-    ))
-}
-
-fn broken_error(source: BoxError) -> Error {
-    Error::new(Kind::BadGateway, "the store broke off in its answer").with_source(source)
 }
 
 /// The raw path at the backend. The client's own bytes, unless the bucket is named by the host or has another name there.

@@ -16,14 +16,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::outcome::Unanswered;
 use super::permitted::Permitted;
+use super::refusal::read_refusal;
 use super::sent::Sent;
-use super::{Ask, Passthrough, Route, read_refusal, upload};
+use super::{Ask, Passthrough, Route, upload};
 use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
 use crate::backend::{
-    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Taught, empty_body,
+    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Sender, Taught, empty_body,
 };
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -64,6 +65,10 @@ impl Passthrough {
         let backend = &route.backend;
         let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
         let status = response.status();
+        let sender = ask.authenticated.sender(&backend.name);
+        if status.is_success() && matches!(sender, Sender::Gateway) {
+            backend.accepted.note();
+        }
         if has_body && response.extensions().get::<Taught>().is_some() {
             backend.judge(pass, &Heard { method, status, code: None, is_whole: true });
             return Err(moved());
@@ -78,7 +83,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, &ask.authenticated.sender(&backend.name), pass).await;
+            return read_refusal(response, method, backend, &sender, pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)

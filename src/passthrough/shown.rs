@@ -10,9 +10,10 @@ use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Instant, timeout_at};
 
+use super::refusal::{ERROR_BYTES_MAX, broken_error};
 use super::rename::{self, Names};
 use super::rewrite::{self, Naming};
-use super::{Ask, ERROR_BYTES_MAX, Route, broken_error, upload};
+use super::{Ask, Route, upload};
 use crate::backend::{Body, full_body};
 use crate::error::Result;
 use crate::route::host;

@@ -15,6 +15,9 @@ HEADERS = {
     "connection": "of one connection only",
     "keep-alive": "of one connection only",
     "transfer-encoding": "of one connection only; the body is compared",
+    "seaweed-x-amz-acl": "SeaweedFS's own; names the gateway's account",
+    "seaweed-x-amz-etag": "as the one before",
+    "seaweed-x-amz-owner": "as the one before",
 }
 _PRESENCE_ONLY = {"x-amz-request-id", "x-amz-id-2"}
 _OPAQUE = re.compile(

@@ -27,7 +27,7 @@ from support.process import wait_for
 from support.rawsocket import read_answer
 from support.store import Credentials, Target
 from support.versitygw import VersityGw
-from support.wire import Answer, Request, call, object_path, send
+from support.wire import Answer, Request, call, object_path, send, sign
 
 BUCKET, ALLOWED, OLD, NEW = "form-bucket", "allowed-form", "form-old", "form-new"
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
@@ -313,6 +313,24 @@ def test_nobodys_form_is_the_stores_to_judge(lenient: Stage) -> None:
     assert_refused(lenient, half, 400, "InvalidArgument", BUCKET, "half")
 
 
+def test_a_form_goes_nowhere_unjudged(lenient: Stage) -> None:
+    """The store would take each of these for a form of its own account's."""
+    body = encode(presigned(lenient.store, BUCKET, "around"))
+    form = f"multipart/form-data; boundary={BOUNDARY}"
+    for path, types in (
+        (f"/s3/{BUCKET}?x", [form]),
+        (f"/s3/{BUCKET}/k", [form]),
+        (f"/s3/{BUCKET}?x", [form.replace("multipart", "Multipart")]),
+        (f"/s3/{BUCKET}", ["text/plain", form]),
+    ):
+        wanted = request(lenient.s3, path, body)
+        wanted.headers = [pair for pair in wanted.headers if pair[0] != "Content-Type"]
+        wanted.headers += [("Content-Type", value) for value in types]
+        assert_refused(lenient, send(lenient.s3, wanted), 400, "InvalidRequest", BUCKET, "around", "form")
+    signed = sign(lenient.s3, "POST", f"/s3/{BUCKET}?x", {"Content-Type": form}, body)
+    assert_refused(lenient, send(lenient.s3, signed), 400, "InvalidRequest", BUCKET, "around", "form")
+
+
 def test_a_form_of_version_2_where_that_is_let_in(lenient: Stage) -> None:
     policy = {"expiration": "2099-01-01T00:00:00Z", "conditions": [{"bucket": BUCKET}, ["starts-with", "$key", "v2/"]]}
     text = base64.b64encode(json.dumps(policy).encode())
@@ -371,12 +389,24 @@ def recording(start_gateway: Callable[..., Gateway]) -> Iterator[Gateway]:
 def record(gateway: Gateway, body: bytes) -> tuple[Message, dict[str, str], bytes]:
     """The head of the request that the store got, the fields of its form, and its file."""
     Recorder.seen.clear()
-    answer = send(gateway.s3, request(gateway.s3, f"/s3/{OLD}", body))
+    wanted = request(gateway.s3, f"/s3/{OLD}", body)
+    unjudged = (
+        "Cache-Control",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Expires",
+        "Seaweed-X-Amz-Owner",
+    )
+    for name in unjudged:
+        wanted.set(name, "beside-the-form")
+    answer = send(gateway.s3, wanted)
     url = f"{gateway.s3.endpoint}/s3/{OLD}/dir/a%20b"
     assert (answer.status, answer.get("location")) == (201, url), answer
     assert answer.body.decode() == f"<PostResponse><Location>{url}</Location><Bucket>{OLD}</Bucket></PostResponse>"
     [(path, head, sent)] = Recorder.seen
     assert path == f"/{NEW}" and head["Authorization"] is None and head["X-Amz-Date"] is None
+    assert [head[name] for name in ("Origin", *unjudged)] == ["http://site.test", *[None] * len(unjudged)]
     boundary = head["Content-Type"].removeprefix("multipart/form-data; boundary=").encode()
     assert boundary != BOUNDARY.encode() and sent.endswith(b"\r\n--" + boundary + b"--\r\n")
     fields: dict[str, str] = {}
@@ -582,5 +612,8 @@ def test_a_preflight_is_answered_by_the_stores_rules(stage: Stage) -> None:
     assert allowed.status in (200, 204) and allowed.get("access-control-allow-origin") in ("*", "http://site.test")
     sent = post(stage.s3, BUCKET, encode(presigned(stage.s3, BUCKET, "from-a-page")))
     assert sent.status == 204 and sent.get("access-control-allow-origin") in ("*", "http://site.test"), sent
+    for path in (f"/{BUCKET}/1%", f"/{BUCKET}/%zz", f"/{BUCKET}/%2"):
+        broken = preflight(stage.s3, path)
+        assert (broken.status, broken.xml("Code")) == (400, "InvalidURI"), broken
     bare = send(stage.s3, Request("OPTIONS", f"/{BUCKET}", [("Host", "x"), ("Origin", "http://site.test")]))
     assert (bare.status, bare.xml("Code")) == (403, "AccessDenied"), "not a preflight, and not signed"

@@ -16,6 +16,7 @@ from support.batch import batch_get, batch_request, document
 from support.faulty import BACKEND_SECRET, FaultyBackend
 from support.gateway import READ_ONLY, Backend, Gateway
 from support.process import wait_for
+from support.scripted import ScriptedStore, answer
 from support.store import PUBLIC_BUCKET, TENANT_BUCKET, TENANT_CREDENTIALS, Credentials, Target
 from support.wire import EMPTY_SHA256, Answer, Request, aws_chunked, call, presign, send, sign
 
@@ -279,9 +280,33 @@ def test_what_nobody_signed_goes_on_without_a_signature(start_gateway: Callable[
         assert call(running.s3, "GET", "/b/fine/signed").status == 200
         assert "Credential=GATE/" in backend.requests("fine/signed")[0].headers["authorization"]
         assert unsigned(running.s3, "GET", "/b/403-signature/nobody").xml("Code") == "AccessDenied"
+        assert "credentials" not in running.process.stderr(), "none were in it"
         assert re.search(r'identity="?anonymous"? ', running.process.stderr())
     finally:
         backend.stop()
+
+
+def test_what_nobody_signed_goes_on_framed_as_it_is(start_gateway: Callable[..., Gateway]) -> None:
+    """Also to a store for which checksums are verified here: this one has nobody's word."""
+    store = ScriptedStore()
+    try:
+        store.on("b", lambda _: answer(200))
+        backends = [Backend("store", "*", store.target, 'checksums = "verify"')]
+        running = start_gateway(backends, "", "framed", "anonymous = true\n")
+        said = {
+            "content-encoding": "aws-chunked",
+            "x-amz-checksum-crc32": "AAAAAA==",
+            "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            "x-amz-decoded-content-length": "5",
+            "x-amz-trailer": "x-amz-checksum-crc32",
+        }
+        body = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n"
+        assert unsigned(running.s3, "PUT", "/b/k", body, said).status == 200
+        [ask] = store.of("b")
+        assert ask.body == body and {name: ask.headers.get(name) for name in said} == said, ask
+        assert "authorization" not in ask.headers
+    finally:
+        store.stop()
 
 
 HALF_SIGNED = [

@@ -102,6 +102,24 @@ def test_the_list_of_buckets_needs_its_permission(two: Gateway) -> None:
     assert names(call(two.as_identity(READ_ONLY), "GET", "/")) == ALL
 
 
+@pytest.mark.parametrize("query", ["id=x", "delimiter=x", "list-type=2", "prefix&x-id=y", "x-amz-a=b"])
+def test_every_list_of_buckets_is_of_those_that_routes_lead_to(two: Gateway, query: str) -> None:
+    """Whatever parameters there are that ListBuckets does not have."""
+    for pair in (two.s3, two.as_identity(READ_ONLY)):
+        assert names(call(pair, "GET", f"/?{query}")) == ALL
+    head, got = call(two.s3, "HEAD", f"/?{query}"), call(two.s3, "GET", f"/?{query}")
+    assert (head.status, head.body, head.get("content-length")) == (200, b"", str(len(got.body)))
+
+
+@pytest.mark.parametrize(
+    ("method", "query"), [("GET", "?x=1"), ("HEAD", "?x"), ("GET", "?location"), ("POST", ""), ("PUT", "")]
+)
+def test_without_a_bucket_there_is_nothing_but_the_list(two: Gateway, method: str, query: str) -> None:
+    answer = call(two.s3, method, f"/{query}")
+    assert answer.status == 501 and (method == "HEAD" or answer.xml("Code") == "NotImplemented"), answer
+    assert call(two.as_identity(READ_ONLY), method, f"/{query}").status == 403
+
+
 def test_one_backend_with_every_bucket_lists_them_itself(gateway: Gateway, store: Target) -> None:
     """Nothing is read or written anew."""
     through, direct = call(gateway.s3, "GET", "/"), call(store, "GET", "/")
@@ -315,6 +333,7 @@ def test_no_header_shows_the_store(odd: Gateway, scripted: ScriptedStore) -> Non
         "via": f"1.1 {ADDRESS}",
         "alt-svc": f'h3="{ADDRESS}"',
         "refresh": f"0; url=http://{ADDRESS}/",
+        "seaweed-x-amz-owner": ADDRESS,
         "server": "Scripted",
         "x-amz-website-redirect-location": "http://elsewhere.test/page",
     }
@@ -543,10 +562,12 @@ def test_what_is_learnt_of_one_bucket_is_not_of_another(odd: Gateway, scripted: 
 
 def test_credentials_of_the_scripted_store_are_in_no_answer(odd: Gateway, scripted: ScriptedStore) -> None:
     pair: Credentials = scripted.target.credentials
+    scripted.on("one-tells", lambda _: answer(200))
+    assert call(odd.s3, "GET", "/one-tells/k").status == 200
     scripted.on(
         "one-tells",
         lambda ask: error(403, "SignatureDoesNotMatch", f"<AWSAccessKeyId>{pair.access_key}</AWSAccessKeyId>"),
     )
     heard = call(odd.s3, "GET", "/one-tells/k")
-    assert heard.status == 502, heard
+    assert heard.status == 403, heard
     assert_nothing_of(heard, pair.access_key, pair.secret_key)

@@ -24,8 +24,9 @@ const DROPPED: &[&str] = &[
 /// Headers that describe a body which a failed part replaces by ours.
 const OF_REPLACED_BODY: &[&str] = &["content-encoding", "content-language", "content-md5", "content-type"];
 
-/// Prefixes of headers that have no place in a part: `batch-` is ours, `proxy-` belongs to the connection.
-const DROPPED_PREFIXES: &[&str] = &["batch-", "proxy-"];
+/// Prefixes of headers that have no place in a part: `batch-` is ours, `proxy-` belongs to the connection, and the last one says
+/// which account of a SeaweedFS owns the object, which is the gateway's.
+const DROPPED_PREFIXES: &[&str] = &["batch-", "proxy-", "seaweed-x-amz-"];
 
 /// The headers of a store's answer as they stand in a part. Octets of their own: a header that hyper gave keeps the whole
 /// buffer alive that it was read into, and an entry may have to wait for its turn.

@@ -135,6 +135,7 @@ impl Rig {
             retries: RetryBudget::new(0.2, metrics.backend("sim")),
             metrics: metrics.backend("sim"),
             warnings: crate::backend::warnings::Warnings::default(),
+            accepted: crate::backend::accepted::Accepted::default(),
             quirks: crate::config::Quirks::default(),
             attempt_timeout: numbers.attempt_timeout,
             response_timeout: numbers.response_timeout,
