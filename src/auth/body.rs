@@ -24,6 +24,10 @@ use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
 
+/// Most bytes of data that a request is believed to carry: as many as S3's largest object has, 10,000 parts of 5 GiB. Framing
+/// them cannot overflow. Source: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingObjects.html>.
+pub const OBJECT_BYTES_MAX: u64 = 10_000 * (5 << 30);
+
 /// What the body beneath fails with.
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -162,8 +166,9 @@ where
     /// Wraps `body`, to be verified by what `payload` and the request's `headers` announce.
     ///
     /// # Errors
-    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `InvalidRequest` for one whose
-    /// `x-amz-trailer` is no checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
+    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `EntityTooLarge` for a
+    /// body announced as longer than [`OBJECT_BYTES_MAX`], `InvalidRequest` for a chunked upload whose `x-amz-trailer` is no
+    /// checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
     ///
     /// # Hidden contract
     /// An HTTP client that was told a length of 0 never asks for the end of the body: where [`Self::decoded_length`] is 0,
@@ -202,7 +207,10 @@ where
             Payload::SignedChunksTrailer(seal) => Check::chunks(Some(seal), true, headers)?,
         };
         let body = Self { inner: body, check, declared, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
-        Ok((body, verdict))
+        match body.size_hint().lower() {
+            ..=OBJECT_BYTES_MAX => Ok((body, verdict)),
+            length => Err(too_large(length, OBJECT_BYTES_MAX).into()),
+        }
     }
 
     /// The length of what leaves, in bytes, where it is known beforehand.
@@ -227,7 +235,8 @@ impl Check {
     fn chunks(seal: Option<ChunkSeal>, trailers: bool, headers: &HeaderMap) -> Result<Self> {
         let length = single(headers, "x-amz-decoded-content-length")?.unwrap_or_default();
         let digits = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-        let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+        // A number that does not fit is one that is too large.
+        let length = std::str::from_utf8(length).ok().filter(|_| digits).map(|text| text.parse().unwrap_or(u64::MAX));
         let Some(length) = length else {
             let what = "x-amz-decoded-content-length of a chunked upload is no number of bytes, or missing";
             let error = Error::new(Kind::MissingContentLength, "You must provide the Content-Length HTTP header.");
@@ -258,6 +267,13 @@ fn announced_trailer(headers: &HeaderMap) -> Result<Option<Trailer>> {
             Err(Error::new(Kind::InvalidRequest, message).with_source(format!("x-amz-trailer names {name:?}")))
         }
     }
+}
+
+/// At least `length` bytes came, or are to come, of `max` that may.
+pub(super) fn too_large(length: u64, max: u64) -> BodyError {
+    BodyError::new(Kind::EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
+        .with_detail("ProposedSize", length.to_string())
+        .with_detail("MaxSizeAllowed", max.to_string())
 }
 
 fn check_hash(hash: &Sha256, expected: &[u8; 32]) -> std::result::Result<(), BodyError> {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use action::{Permission, permissions};
 pub use authenticator::{Also, Authenticator, SKEW_SECONDS_MAX};
-pub use body::{BodyError, Verdict, VerifiedBody};
+pub use body::{BodyError, OBJECT_BYTES_MAX, Verdict, VerifiedBody};
 pub use checksum::trailer_value_length;
 pub use claim::EXPIRES_SECONDS_MAX;
 pub use copy_source::CopySource;

@@ -268,17 +268,22 @@ struct Framed {
     ended: bool,
 }
 
+/// How many bytes `length` bytes of data have in [`Framed`], without its end.
+fn framed_length(length: u64) -> Option<u64> {
+    let chunk = |size: u64| format!("{size:x}").len() as u64 + 2 + size + 2;
+    let whole = (length / CHUNK_BYTES).checked_mul(chunk(CHUNK_BYTES))?;
+    let rest = length % CHUNK_BYTES;
+    whole.checked_add(if rest > 0 { chunk(rest) } else { 0 })
+}
+
 impl Framed {
     fn new(inner: VerifiedBody<Body>, verdict: Verdict, length: u64, trailer: &HeaderValue) -> Result<Self> {
         let unknown = || Error::new(Kind::InvalidRequest, "x-amz-trailer names no checksum that is known here");
         let trailer = HeaderName::from_bytes(trailer.as_bytes().trim_ascii()).map_err(|_| unknown())?;
         let value_length = trailer_value_length(trailer.as_str()).ok_or_else(unknown)?;
-        let chunk = |n: u64| format!("{n:x}").len() as u64 + 2 + n + 2;
-        let whole = (length / CHUNK_BYTES) * chunk(CHUNK_BYTES);
-        let rest = length % CHUNK_BYTES;
-        let last = if rest > 0 { chunk(rest) } else { 0 };
         let end = 3 + trailer.as_str().len() as u64 + 1 + value_length + 4;
-        let encoded_length = whole + last + end;
+        let too_large = || Error::new(Kind::EntityTooLarge, "the upload is too long to be framed");
+        let encoded_length = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
         Ok(Self {
             inner,
             verdict,

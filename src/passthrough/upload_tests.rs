@@ -116,6 +116,31 @@ async fn a_trailer_goes_on_as_one_unless_it_is_verified_here() {
 }
 
 #[tokio::test]
+async fn trap_a_length_that_wraps_when_it_is_framed_reaches_no_store() {
+    use {Checksums::*, PayloadSigning::*};
+    for length in [u64::MAX, u64::MAX - 1, 18_446_568_153_526_815_022, 1 << 63, crate::auth::OBJECT_BYTES_MAX + 1] {
+        for (checksums, signing) in [(Forward, WhenKnown), (Forward, Always), (Verify, WhenKnown)] {
+            let mut headers = trailing_headers();
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
+            let quirks = quirks(checksums, signing, false);
+            let refused = prepared(Payload::UnsignedTrailer, Carried::Data, quirks, headers, &trailing()).await;
+            assert_eq!(refused.expect_err("too long"), "EntityTooLarge", "{length} {checksums:?} {signing:?}");
+        }
+    }
+}
+
+#[test]
+fn the_length_of_the_framing_is_exact_or_none() {
+    assert_eq!(framed_length(0), Some(0));
+    assert_eq!(framed_length(11), Some(1 + 2 + 11 + 2));
+    assert_eq!(framed_length(CHUNK_BYTES + 1), Some(6 + 2 + CHUNK_BYTES + 2 + 1 + 2 + 1 + 2));
+    assert_eq!(framed_length(crate::auth::OBJECT_BYTES_MAX), Some(53_687_603_200_000));
+    for length in [18_446_568_153_526_815_022, u64::MAX - 1, u64::MAX] {
+        assert_eq!(framed_length(length), None, "{length}");
+    }
+}
+
+#[tokio::test]
 async fn a_checksum_in_the_head_is_verified_here_only_where_the_store_does_not_see_it() {
     use {Checksums::*, PayloadSigning::*};
     let right = crc32();
