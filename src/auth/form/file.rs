@@ -16,7 +16,7 @@ use memchr::memmem;
 
 use super::Begun;
 use super::reader::MALFORMED;
-use crate::auth::body::too_large;
+use crate::auth::body_error::too_large;
 use crate::auth::{BodyError, Verdict};
 use crate::error::{Error, Kind, Result};
 

@@ -20,7 +20,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::body::too_large;
+use super::body_error::too_large;
 use super::{HELD_TIMEOUT, OBJECT_BYTES_MAX, Payer, Permission, permissions};
 use crate::error::{Error, Kind, Result};
 use crate::types::{ObjectKey, S3Target};
