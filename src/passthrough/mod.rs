@@ -11,6 +11,7 @@ mod deletes;
 mod form;
 mod headers;
 mod outcome;
+mod parts;
 mod permitted;
 mod preflight;
 mod rename;
