@@ -3,7 +3,6 @@
 //! length and the checksum have all been found right, and otherwise the body ends in an error. So an upload that does not match
 //! never reaches its end on the way to a backend, and leaves no object. Memory is constant: one frame is held, never a chunk.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -18,77 +17,19 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::authenticator::push_hex;
+use super::body_error::{BodyError, too_large};
 use super::canonical::single;
 use super::checksum::{self, Declared};
 use super::chunked::{Decoder, Trailer};
 use super::{ChunkSeal, Payload};
 use crate::error::{Error, Kind, Result};
 
+/// Most bytes of data that a request is believed to carry: as many as S3's largest object has, 10,000 parts of 5 GiB. Framing
+/// them cannot overflow. Source: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingObjects.html>.
+pub const OBJECT_BYTES_MAX: u64 = 10_000 * (5 << 30);
+
 /// What the body beneath fails with.
 type Source = Box<dyn StdError + Send + Sync>;
-
-/// Why a body is not what was signed. Cheap to clone, because both the stream and the answer tell it.
-#[derive(Clone, Debug)]
-pub struct BodyError {
-    /// What to tell the client.
-    pub kind: Kind,
-    /// One sentence for the client.
-    pub message: Cow<'static, str>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
-    details: Vec<(&'static str, String)>,
-}
-
-impl BodyError {
-    pub(super) fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None, details: Vec::new() }
-    }
-
-    /// Adds a member to the answer's document.
-    pub(super) fn with_detail(mut self, name: &'static str, text: String) -> Self {
-        self.details.push((name, text));
-        self
-    }
-
-    /// Adds what only the log may see.
-    pub(super) fn because(self, what: impl Into<String>) -> Self {
-        Self { source: Some(Arc::from(Source::from(what.into()))), ..self }
-    }
-
-    /// What the body beneath us failed with: its own kind if it has one, otherwise it broke off.
-    pub(super) fn of_source(source: Source) -> Self {
-        match source.downcast::<Error>() {
-            Ok(error) => {
-                Self { kind: error.kind, message: error.message, source: error.source.map(Arc::from), details: error.details }
-            }
-            Err(source) => {
-                let message = "The body of the request ended before all of it had arrived.";
-                Self { source: Some(Arc::from(source)), ..Self::new(Kind::IncompleteBody, message) }
-            }
-        }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.code(), self.message)
-    }
-}
-
-impl StdError for BodyError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
-}
-
-impl From<BodyError> for Error {
-    fn from(error: BodyError) -> Self {
-        let answer = Self { details: error.details, ..Self::new(error.kind, error.message) };
-        match error.source {
-            Some(source) => answer.with_source(source),
-            None => answer,
-        }
-    }
-}
 
 /// What became of a body, for whoever answers the client after the body itself was given away.
 #[derive(Clone, Debug, Default)]
@@ -162,8 +103,9 @@ where
     /// Wraps `body`, to be verified by what `payload` and the request's `headers` announce.
     ///
     /// # Errors
-    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `InvalidRequest` for one whose
-    /// `x-amz-trailer` is no checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
+    /// `MissingContentLength` for a chunked upload whose `x-amz-decoded-content-length` is no number, `EntityTooLarge` for a
+    /// body announced as longer than [`OBJECT_BYTES_MAX`], `InvalidRequest` for a chunked upload whose `x-amz-trailer` is no
+    /// checksum we know, `XAmzContentSHA256Mismatch` for an empty body that was not signed as empty.
     ///
     /// # Hidden contract
     /// An HTTP client that was told a length of 0 never asks for the end of the body: where [`Self::decoded_length`] is 0,
@@ -172,14 +114,23 @@ where
         Self::declared(payload, headers, Vec::new(), body)
     }
 
-    /// As [`Self::new`], but the checksums of the data that `headers` declare in the head are verified as well, where otherwise
-    /// they are left to the store.
+    /// As [`Self::new`], but the checksum and the `Content-MD5` of the data that `headers` declare are verified as well, where
+    /// otherwise they are left to the store.
     ///
     /// # Errors
-    /// As [`Self::new`]; `InvalidRequest` for two such checksums or one that we do not know, `BadDigest` for an empty body that
-    /// has another.
+    /// As [`Self::new`]; `InvalidRequest` for two checksums or one that we do not know, `BadDigest` for an empty body that has
+    /// another.
     pub fn checking(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
-        Self::declared(payload, headers, checksum::declared(headers)?.into_iter().collect(), body)
+        let declared = [checksum::declared(headers)?, checksum::content_md5(headers)?].into_iter().flatten().collect();
+        Self::declared(payload, headers, declared, body)
+    }
+
+    /// As [`Self::checking`], for a body whose head has the checksum of something else: only `Content-MD5` is of the body.
+    ///
+    /// # Errors
+    /// As [`Self::checking`].
+    pub fn checking_md5(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
+        Self::declared(payload, headers, checksum::content_md5(headers)?.into_iter().collect(), body)
     }
 
     fn declared(payload: Payload, headers: &HeaderMap, declared: Vec<Declared>, body: B) -> Result<(Self, Verdict)> {
@@ -202,7 +153,10 @@ where
             Payload::SignedChunksTrailer(seal) => Check::chunks(Some(seal), true, headers)?,
         };
         let body = Self { inner: body, check, declared, input: Bytes::new(), held: None, ended, verdict: verdict.clone() };
-        Ok((body, verdict))
+        match body.size_hint().lower() {
+            ..=OBJECT_BYTES_MAX => Ok((body, verdict)),
+            length => Err(too_large(length, OBJECT_BYTES_MAX).into()),
+        }
     }
 
     /// The length of what leaves, in bytes, where it is known beforehand.
@@ -227,7 +181,8 @@ impl Check {
     fn chunks(seal: Option<ChunkSeal>, trailers: bool, headers: &HeaderMap) -> Result<Self> {
         let length = single(headers, "x-amz-decoded-content-length")?.unwrap_or_default();
         let digits = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-        let length = std::str::from_utf8(length).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+        // A number that does not fit is one that is too large.
+        let length = std::str::from_utf8(length).ok().filter(|_| digits).map(|text| text.parse().unwrap_or(u64::MAX));
         let Some(length) = length else {
             let what = "x-amz-decoded-content-length of a chunked upload is no number of bytes, or missing";
             let error = Error::new(Kind::MissingContentLength, "You must provide the Content-Length HTTP header.");

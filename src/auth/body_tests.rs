@@ -272,13 +272,58 @@ fn the_headers_of_a_chunked_upload_are_checked_first() {
         VerifiedBody::new(Payload::UnsignedTrailer, &headers, frames(b"", &[])).map(|_| ()).expect_err("refused")
     };
     assert_eq!(refused("x-amz-decoded-content-length", None).kind, Kind::MissingContentLength);
-    for value in ["", "-1", "+1", "0x1", "18446744073709551616"] {
+    for value in ["", "-1", "+1", "0x1"] {
         assert_eq!(refused("x-amz-decoded-content-length", Some(value)).kind, Kind::MissingContentLength, "{value}");
     }
     for value in ["x-amz-checksum-md4", "x-amz-checksum-crc32,x-amz-checksum-sha1", ""] {
         let error = refused("x-amz-trailer", Some(value));
         assert!(error.kind == Kind::InvalidRequest && error.message.contains("x-amz-trailer"), "{error}");
         assert!(error.source.is_some_and(|source| source.to_string().contains(value)), "{value}: only the log has it");
+    }
+}
+
+#[test]
+fn trap_a_length_that_no_object_has_is_refused_before_it_is_reckoned_with() {
+    for (length, fits) in [
+        ("53687091200000", true),
+        ("53687091200001", false),
+        // With framing, this is 2,009 again in 64 bits.
+        ("18446568153526815022", false),
+        ("18446744073709551614", false),
+        ("18446744073709551615", false),
+        ("18446744073709551616", false),
+        ("99999999999999999999999", false),
+    ] {
+        for mode in [Mode::Signed, Mode::SignedTrailer, Mode::UnsignedTrailer] {
+            let mut headers = mode.headers(1);
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from_static(length));
+            let made = VerifiedBody::new(mode.payload(), &headers, frames(b"", &[]));
+            assert_eq!(
+                made.map(|_| ()).map_err(|error| error.kind),
+                if fits { Ok(()) } else { Err(Kind::EntityTooLarge) },
+                "{length}"
+            );
+        }
+    }
+    let refused = VerifiedBody::new(Payload::Unsigned, &HeaderMap::new(), Announced(u64::MAX - 2))
+        .map(|_| ())
+        .expect_err("as a plain body too");
+    assert_eq!((refused.kind, refused.details.len()), (Kind::EntityTooLarge, 2));
+}
+
+/// A body that says how long it is.
+struct Announced(u64);
+
+impl Body for Announced {
+    type Data = Bytes;
+    type Error = Box<dyn StdError + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
     }
 }
 
@@ -300,7 +345,7 @@ fn framing_that_is_wrong_is_told_apart() {
     assert_eq!(failure(Mode::Signed, 11, text(&good).replacen("5;", "+5;", 1).as_bytes()), Kind::IncompleteBody);
     assert_eq!(failure(Mode::Signed, 11, text(&good).replacen(";chunk-signature=", ";sig=", 1).as_bytes()), Kind::IncompleteBody);
     let huge = format!("{:x};chunk-signature={SEED}\r\n", CHUNK_BYTES_MAX + 1);
-    assert_eq!(failure(Mode::Signed, usize::MAX, huge.as_bytes()), Kind::EntityTooLarge);
+    assert_eq!(failure(Mode::Signed, OBJECT_BYTES_MAX as usize, huge.as_bytes()), Kind::EntityTooLarge);
     assert_eq!(failure(Mode::Signed, 11, &[b'0'; 4096]), Kind::IncompleteBody);
     assert_eq!(failure(Mode::UnsignedTrailer, 5, b"5\r\nhello0\r\n"), Kind::IncompleteBody);
 }

@@ -3,7 +3,8 @@
 
 use http::HeaderMap;
 
-use super::body::BodyError;
+use super::body_error::BodyError;
+use super::canonical::single;
 use crate::checksum::{Algorithm, Checksum, Mismatch};
 use crate::error::{Error, Kind, Result};
 
@@ -13,10 +14,12 @@ const PREFIX: &str = "x-amz-checksum-";
 /// What has the prefix and is no checksum of the data.
 const NO_CHECKSUMS: &[&str] = &["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
 
-/// The checksum that the head of a request says its data has, in the making.
+/// The checksum, or the `Content-MD5`, that the head of a request says its data has, in the making.
 pub(super) struct Declared {
     value: String,
     checksum: Checksum,
+    /// By `Content-MD5`, which is older than checksums and refused in other words.
+    is_content_md5: bool,
 }
 
 impl Declared {
@@ -28,10 +31,30 @@ impl Declared {
     /// Compares at the end of the data.
     ///
     /// # Errors
-    /// `InvalidRequest` if the value is no such checksum at all, `BadDigest` if it is another one.
+    /// `InvalidRequest` if the value is no such checksum at all, `BadDigest` if it is another one, or another `Content-MD5`.
     pub(super) fn check(&self) -> std::result::Result<(), BodyError> {
-        check(&self.checksum, "header", &self.value)
+        if !self.is_content_md5 {
+            return check(&self.checksum, "header", &self.value);
+        }
+        self.checksum.check(&self.value).map_err(|_| {
+            BodyError::new(Kind::BadDigest, "The Content-MD5 you specified did not match what we received.")
+                .with_detail("ExpectedDigest", self.value.clone())
+                .with_detail("CalculatedDigest", self.checksum.encoded())
+        })
     }
+}
+
+/// The `Content-MD5` in `headers`, if there is one.
+///
+/// # Errors
+/// Those of a header that stands twice.
+pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<Declared>> {
+    let value = single(headers, "content-md5")?;
+    Ok(value.map(|value| Declared {
+        value: String::from_utf8_lossy(value.trim_ascii()).into_owned(),
+        checksum: Checksum::new(Algorithm::Md5),
+        is_content_md5: true,
+    }))
 }
 
 /// The checksum that `headers` declare, if they do.
@@ -45,7 +68,7 @@ pub(super) fn declared(headers: &HeaderMap) -> Result<Option<Declared>> {
         let unknown = || Error::new(Kind::InvalidRequest, format!("The header {name} is no supported checksum."));
         let checksum = by_trailer(name.as_str()).ok_or_else(unknown)?;
         let value = value.to_str().map_err(|_| unknown())?.trim_ascii().to_owned();
-        if found.replace(Declared { value, checksum }).is_some() {
+        if found.replace(Declared { value, checksum, is_content_md5: false }).is_some() {
             let message = "Expecting a single x-amz-checksum- header. Multiple checksum types are not allowed.";
             return Err(Error::new(Kind::InvalidRequest, message));
         }
@@ -119,6 +142,22 @@ mod tests {
             let error = declared(&headers).err().expect("refused");
             assert_eq!(error.kind, Kind::InvalidRequest, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_content_md5_is_that_of_the_data_or_a_bad_digest() {
+        let checked = |value: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(http::header::HeaderName::from_static("content-md5"), value.parse().expect("text"))]);
+            let mut declared = content_md5(&headers).expect("one").expect("there");
+            declared.update(b"123456789");
+            declared.check().map_err(|error| error.kind)
+        };
+        assert_eq!(checked(" JfnnlDI7RTiF9RgfG2JNCw== "), Ok(()));
+        for wrong in ["1B2M2Y8AsgTpgAmY7PhCfg==", "", "AAAA", "25f9e794323b453885f5181f1b624d0b"] {
+            assert_eq!(checked(wrong), Err(Kind::BadDigest), "{wrong:?}");
+        }
+        assert!(content_md5(&HeaderMap::new()).expect("nothing is wrong").is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 
 use super::ChunkSeal;
 use super::authenticator::push_hex;
-use super::body::BodyError;
+use super::body_error::BodyError;
 use super::checksum::check;
 use super::claim::parse_hex32;
 use super::refusals::SIGNATURE_DOES_NOT_MATCH;

@@ -8,6 +8,7 @@
 pub mod action;
 mod authenticator;
 mod body;
+mod body_error;
 mod canonical;
 mod checksum;
 mod chunked;
@@ -28,7 +29,8 @@ use std::sync::Arc;
 
 pub use action::{Permission, permissions};
 pub use authenticator::{Also, Authenticator, SKEW_SECONDS_MAX};
-pub use body::{BodyError, Verdict, VerifiedBody};
+pub use body::{OBJECT_BYTES_MAX, Verdict, VerifiedBody};
+pub use body_error::BodyError;
 pub use checksum::trailer_value_length;
 pub use claim::EXPIRES_SECONDS_MAX;
 pub use copy_source::CopySource;

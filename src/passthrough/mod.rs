@@ -12,6 +12,7 @@ mod form;
 mod headers;
 mod nobody;
 mod outcome;
+mod parts;
 mod permitted;
 mod preflight;
 mod refusal;

@@ -14,6 +14,7 @@ use md5::{Digest as _, Md5};
 use sha2::Sha256;
 
 use super::headers::{strip_checksums, strip_framing};
+use super::parts::without_checksums;
 use crate::auth::{Payer, Payload, Verdict, VerifiedBody, trailer_value_length};
 use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
 use crate::backend::s3::sign::EMPTY_SHA256;
@@ -84,9 +85,10 @@ pub async fn prepare(
     let forward = quirks.checksums == Checksums::Forward;
     let trailer = headers.get("x-amz-trailer").filter(|_| forward && payload_has_trailer(&payload)).cloned();
     let empty = !chunked && body.is_end_stream();
-    let (verified, verdict) = match forward || carried == Carried::Parts {
-        true => VerifiedBody::new(payload, headers, body)?,
-        false => VerifiedBody::checking(payload, headers, body)?,
+    let (verified, verdict) = match (forward, carried) {
+        (true, _) => VerifiedBody::new(payload, headers, body)?,
+        (false, Carried::Parts) => VerifiedBody::checking_md5(payload, headers, body)?,
+        (false, _) => VerifiedBody::checking(payload, headers, body)?,
     };
     let length = verified.decoded_length();
     if !forward {
@@ -109,13 +111,19 @@ pub async fn prepare(
     }
     let signs_all = quirks.payload_signing == PayloadSigning::Always;
     let wants_md5 = quirks.content_md5 && !headers.contains_key("content-md5");
-    if carried != Carried::Data
-        && (wants_md5 || (signs_all && hash.is_none()))
-        && length.is_some_and(|length| length <= DOCUMENT_BYTES_MAX)
-    {
-        let too_long = || Error::new(Kind::EntityTooLarge, "the document is longer than was announced");
-        let document = verified.collect(DOCUMENT_BYTES_MAX as usize, too_long, held).await?;
+    // The store has seen no checksums of the parts, so it is told none.
+    let has_parts = !forward && carried == Carried::Parts;
+    let wants_whole = carried != Carried::Data && (wants_md5 || (signs_all && hash.is_none()));
+    if has_parts || wants_whole && length.is_some_and(|length| length <= DOCUMENT_BYTES_MAX) {
+        let too_long = || Error::new(Kind::EntityTooLarge, "the document is longer than was announced, or than any list of parts");
+        let mut document = verified.collect(DOCUMENT_BYTES_MAX as usize, too_long, held).await?;
         headers.extend(trailer.and(verdict.trailer()));
+        if has_parts {
+            document = without_checksums(document);
+            if let Some(md5) = headers.get_mut("content-md5") {
+                *md5 = content_md5(&document);
+            }
+        }
         finish_document(&document, quirks, headers);
         return Ok((full_body(document), verdict));
     }
@@ -162,9 +170,12 @@ pub fn finish_document(document: &Bytes, quirks: Quirks, headers: &mut HeaderMap
     headers.insert("x-amz-content-sha256", sha256);
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
     if quirks.content_md5 && !headers.contains_key("content-md5") {
-        let md5 = STANDARD.encode(Md5::digest(document));
-        headers.insert("content-md5", HeaderValue::from_str(&md5).expect("base64 is header-safe"));
+        headers.insert("content-md5", content_md5(document));
     }
+}
+
+fn content_md5(document: &Bytes) -> HeaderValue {
+    HeaderValue::from_str(&STANDARD.encode(Md5::digest(document))).expect("base64 is header-safe")
 }
 
 /// Verified data, and behind it the verified checksum as a trailer, for whoever frames it.
@@ -268,17 +279,22 @@ struct Framed {
     ended: bool,
 }
 
+/// How many bytes `length` bytes of data have in [`Framed`], without its end.
+fn framed_length(length: u64) -> Option<u64> {
+    let chunk = |size: u64| format!("{size:x}").len() as u64 + 2 + size + 2;
+    let whole = (length / CHUNK_BYTES).checked_mul(chunk(CHUNK_BYTES))?;
+    let rest = length % CHUNK_BYTES;
+    whole.checked_add(if rest > 0 { chunk(rest) } else { 0 })
+}
+
 impl Framed {
     fn new(inner: VerifiedBody<Body>, verdict: Verdict, length: u64, trailer: &HeaderValue) -> Result<Self> {
         let unknown = || Error::new(Kind::InvalidRequest, "x-amz-trailer names no checksum that is known here");
         let trailer = HeaderName::from_bytes(trailer.as_bytes().trim_ascii()).map_err(|_| unknown())?;
         let value_length = trailer_value_length(trailer.as_str()).ok_or_else(unknown)?;
-        let chunk = |n: u64| format!("{n:x}").len() as u64 + 2 + n + 2;
-        let whole = (length / CHUNK_BYTES) * chunk(CHUNK_BYTES);
-        let rest = length % CHUNK_BYTES;
-        let last = if rest > 0 { chunk(rest) } else { 0 };
         let end = 3 + trailer.as_str().len() as u64 + 1 + value_length + 4;
-        let encoded_length = whole + last + end;
+        let too_large = || Error::new(Kind::EntityTooLarge, "the upload is too long to be framed");
+        let encoded_length = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
         Ok(Self {
             inner,
             verdict,

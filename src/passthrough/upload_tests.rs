@@ -116,6 +116,31 @@ async fn a_trailer_goes_on_as_one_unless_it_is_verified_here() {
 }
 
 #[tokio::test]
+async fn trap_a_length_that_wraps_when_it_is_framed_reaches_no_store() {
+    use {Checksums::*, PayloadSigning::*};
+    for length in [u64::MAX, u64::MAX - 1, 18_446_568_153_526_815_022, 1 << 63, crate::auth::OBJECT_BYTES_MAX + 1] {
+        for (checksums, signing) in [(Forward, WhenKnown), (Forward, Always), (Verify, WhenKnown)] {
+            let mut headers = trailing_headers();
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
+            let quirks = quirks(checksums, signing, false);
+            let refused = prepared(Payload::UnsignedTrailer, Carried::Data, quirks, headers, &trailing()).await;
+            assert_eq!(refused.expect_err("too long"), "EntityTooLarge", "{length} {checksums:?} {signing:?}");
+        }
+    }
+}
+
+#[test]
+fn the_length_of_the_framing_is_exact_or_none() {
+    assert_eq!(framed_length(0), Some(0));
+    assert_eq!(framed_length(11), Some(1 + 2 + 11 + 2));
+    assert_eq!(framed_length(CHUNK_BYTES + 1), Some(6 + 2 + CHUNK_BYTES + 2 + 1 + 2 + 1 + 2));
+    assert_eq!(framed_length(crate::auth::OBJECT_BYTES_MAX), Some(53_687_603_200_000));
+    for length in [18_446_568_153_526_815_022, u64::MAX - 1, u64::MAX] {
+        assert_eq!(framed_length(length), None, "{length}");
+    }
+}
+
+#[tokio::test]
 async fn a_checksum_in_the_head_is_verified_here_only_where_the_store_does_not_see_it() {
     use {Checksums::*, PayloadSigning::*};
     let right = crc32();
@@ -138,6 +163,64 @@ async fn a_checksum_in_the_head_is_verified_here_only_where_the_store_does_not_s
     let of_object = map(&[("content-length", "11"), ("x-amz-checksum-crc32", "AAAAAQ==")]);
     let (headers, ..) = prepared(signed(), Carried::Parts, quirks(Verify, WhenKnown, false), of_object, DATA).await.expect("sent");
     assert!(!headers.contains_key("x-amz-checksum-crc32"));
+}
+
+#[tokio::test]
+async fn a_content_md5_of_data_is_verified_with_the_rest() {
+    use {Checksums::*, PayloadSigning::*};
+    let (right, wrong, crc32) = ("XrY7u+Ae7tCTyyK7j1rNww==", "1B2M2Y8AsgTpgAmY7PhCfg==", crc32());
+    for carried in [Carried::Data, Carried::Document, Carried::Parts] {
+        for payload in [signed(), Payload::Unsigned] {
+            let sent = |checksums, md5: &str| {
+                let headers = map(&[("content-length", "11"), ("content-md5", md5), ("x-amz-checksum-crc32", &crc32)]);
+                prepared(payload.clone(), carried, quirks(checksums, WhenKnown, false), headers, DATA)
+            };
+            let (headers, bytes, _) = sent(Verify, right).await.expect("right");
+            assert_eq!((text(&headers, "content-md5"), &bytes[..]), (right, DATA));
+            assert_eq!(sent(Verify, wrong).await.expect_err("other data"), "BadDigest");
+            sent(Forward, wrong).await.expect("the store's to judge");
+        }
+    }
+    for (md5, expected) in [(right, Ok(())), (wrong, Err("BadDigest".to_owned()))] {
+        let mut headers = trailing_headers();
+        headers.insert("content-md5", HeaderValue::from_str(md5).expect("valid"));
+        let sent = prepared(Payload::UnsignedTrailer, Carried::Data, quirks(Verify, WhenKnown, false), headers, &trailing()).await;
+        assert_eq!(sent.map(|_| ()), expected, "of the data, not of its framing");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_parts_is_told_to_a_store_as_it_knows_them() {
+    use {Checksums::*, PayloadSigning::*};
+    let whole = b"<C><Part><PartNumber>1</PartNumber><ETag>e</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></Part></C>".as_slice();
+    let left = b"<C><Part><PartNumber>1</PartNumber><ETag>e</ETag></Part></C>".as_slice();
+    let md5 = |document: &[u8]| STANDARD.encode(Md5::digest(document));
+    let hash = |document: &[u8]| String::from_utf8(hex32(&Sha256::digest(document).into()).to_vec()).expect("hex");
+    for payload in [Payload::Signed { sha256: Sha256::digest(whole).into() }, Payload::Unsigned] {
+        let sent = |checksums, signing| {
+            let length = whole.len().to_string();
+            let headers =
+                [("content-length", length.as_str()), ("content-md5", &md5(whole)), ("x-amz-checksum-type", "FULL_OBJECT")];
+            prepared(payload.clone(), Carried::Parts, quirks(checksums, signing, false), map(&headers), whole)
+        };
+        let (headers, bytes, _) = sent(Forward, WhenKnown).await.expect("sent");
+        assert_eq!((&bytes[..], text(&headers, "x-amz-checksum-type")), (whole, "FULL_OBJECT"));
+        for (signing, signed) in [(WhenKnown, hash(left)), (Always, hash(left)), (Never, UNSIGNED.to_owned())] {
+            let (headers, bytes, _) = sent(Verify, signing).await.expect("sent");
+            assert_eq!(&bytes[..], left, "{signing:?}");
+            assert_eq!(text(&headers, "content-length"), left.len().to_string());
+            assert_eq!(
+                (text(&headers, "content-md5"), text(&headers, "x-amz-content-sha256")),
+                (md5(left).as_str(), signed.as_str())
+            );
+            assert_eq!(headers.len(), 3, "{headers:?}");
+        }
+    }
+    let refused = prepared(signed(), Carried::Parts, quirks(Verify, WhenKnown, false), map(&[]), left).await;
+    assert_eq!(refused.expect_err("another hash"), "XAmzContentSHA256Mismatch");
+    let long = vec![b' '; DOCUMENT_BYTES_MAX as usize + 1];
+    let refused = prepared(Payload::Unsigned, Carried::Parts, quirks(Verify, WhenKnown, false), map(&[]), &long).await;
+    assert_eq!(refused.expect_err("no such list"), "EntityTooLarge");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use memchr::memmem;
 
 use super::Begun;
 use super::reader::MALFORMED;
+use crate::auth::body_error::too_large;
 use crate::auth::{BodyError, Verdict};
 use crate::error::{Error, Kind, Result};
 
@@ -66,7 +67,7 @@ where
         let longest = bytes.saturating_sub(delimiter.len() as u64 + 2);
         let shortest = longest.saturating_sub(TAIL_BYTES_MAX);
         if shortest > *allowed.end() {
-            return Err(too_large(shortest, &allowed).into());
+            return Err(too_large(shortest, *allowed.end()).into());
         }
         let owed = (bytes + new_delimiter.len() as u64).saturating_sub(delimiter.len() as u64);
         let verdict = Verdict::default();
@@ -129,7 +130,7 @@ where
     fn grow(&mut self, file: &Bytes) -> std::result::Result<(), BodyError> {
         self.length += file.len() as u64;
         match self.length {
-            length if length > *self.allowed.end() => Err(too_large(length, &self.allowed)),
+            length if length > *self.allowed.end() => Err(too_large(length, *self.allowed.end())),
             length if length > self.longest => Err(malformed()),
             _ => Ok(()),
         }
@@ -176,13 +177,6 @@ where
 
 fn malformed() -> BodyError {
     BodyError::new(Kind::MalformedPostRequest, MALFORMED).because("its file has no end")
-}
-
-/// At least so many bytes came, or are to come.
-fn too_large(length: u64, allowed: &RangeInclusive<u64>) -> BodyError {
-    BodyError::new(Kind::EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
-        .with_detail("ProposedSize", length.to_string())
-        .with_detail("MaxSizeAllowed", allowed.end().to_string())
 }
 
 fn too_small(length: u64, allowed: &RangeInclusive<u64>) -> BodyError {

@@ -20,7 +20,8 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::{HELD_TIMEOUT, Payer, Permission, permissions};
+use super::body_error::too_large;
+use super::{HELD_TIMEOUT, OBJECT_BYTES_MAX, Payer, Permission, permissions};
 use crate::error::{Error, Kind, Result};
 use crate::types::{ObjectKey, S3Target};
 
@@ -128,7 +129,7 @@ pub struct Begun<B> {
 /// Reads a form up to its file, in [`HELD_TIMEOUT`] at the most. `payer` pays for what is held of it, and goes on to.
 ///
 /// # Errors
-/// `MissingContentLength` for a body whose length is not announced, as a store would say; `RequestTimeout`; those of
+/// `MissingContentLength` for a body whose length is not announced, as a store would say; `EntityTooLarge`; `RequestTimeout`; those of
 /// [`HeadReader`]; the payer's and the body's own.
 pub async fn begin<B>(headers: &HeaderMap, body: B, payer: &mut impl Payer) -> Result<Begun<B>>
 where
@@ -137,6 +138,9 @@ where
     let boundary = reader::boundary(headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default())?;
     let unknown = || Error::new(Kind::MissingContentLength, "A form must say how long it is.");
     let length = body.size_hint().exact().ok_or_else(unknown)?;
+    if length > OBJECT_BYTES_MAX {
+        return Err(too_large(length, OBJECT_BYTES_MAX).into());
+    }
     let late = |_| Error::new(Kind::RequestTimeout, "The form's fields did not come in time.");
     timeout(HELD_TIMEOUT, begin_within(boundary, length, body, payer)).await.map_err(late)?
 }

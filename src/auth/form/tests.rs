@@ -330,6 +330,21 @@ fn what_stands_behind_the_file_never_reaches_a_store() {
 }
 
 #[test]
+fn trap_a_form_longer_than_any_object_is_refused_before_it_is_reckoned_with() {
+    for (announced, fits) in [(OBJECT_BYTES_MAX, true), (OBJECT_BYTES_MAX + 1, false), (u64::MAX - 2, false), (u64::MAX, false)] {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("multipart/form-data; boundary=b"));
+        let body = Pieces { announced: Some(announced), ..Pieces::cut(format!("{FILE}data").as_bytes(), &[]) };
+        let begun = block_on(begin(&headers, body, &mut Purse::default()));
+        assert_eq!(
+            begun.map(|_| ()).map_err(|error| error.kind),
+            if fits { Ok(()) } else { Err(Kind::EntityTooLarge) },
+            "{announced}"
+        );
+    }
+}
+
+#[test]
 fn a_file_is_as_long_as_its_policy_says() {
     let of = |length: usize, allowed: std::ops::RangeInclusive<u64>| {
         let text = format!("{FILE}{}\r\n--b--\r\n", "x".repeat(length));

@@ -14,7 +14,8 @@ use super::super::{Body, BoxError};
 pub(super) fn begun(request: Request<Body>, head: Bytes) -> Result<Request<Body>, BoxError> {
     let (mut parts, rest) = request.into_parts();
     let length = parts.headers.get(header::CONTENT_LENGTH).ok_or("a form has a length")?.to_str()?.parse::<u64>()?;
-    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length + head.len() as u64));
+    let whole = length.checked_add(head.len() as u64).ok_or("a form that is too long")?;
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole));
     Ok(Request::from_parts(parts, Body::new(Begun { head: Some(head), rest, length })))
 }
 
