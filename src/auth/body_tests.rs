@@ -287,7 +287,7 @@ fn trap_a_length_that_no_object_has_is_refused_before_it_is_reckoned_with() {
     for (length, fits) in [
         ("53687091200000", true),
         ("53687091200001", false),
-        // With framing, this is 2,009 again in 64 bits.
+        // With framing, this is 2,001 again in 64 bits.
         ("18446568153526815022", false),
         ("18446744073709551614", false),
         ("18446744073709551615", false),

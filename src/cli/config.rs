@@ -26,7 +26,8 @@ pub enum ConfigCommand {
     /// With --probe each backend is asked, at most 10 seconds a time, for what stores differ in: region, addressing, and with
     /// --probe-bucket also payload_signing, checksums and content_md5. Each is a line as it would stand in the file, with
     /// whether it works, or what to change. Exit code 0 if all works as it is set, 2 if something is to be set otherwise, 3 if a
-    /// backend cannot be reached, refuses the credentials, or nothing works.
+    /// backend cannot be reached, refuses the credentials or does not answer in time, if nothing works, or if something that was
+    /// written is left. An interrupt ends it once what was written is deleted, with 3; a second one at once.
     #[command(
         after_help = "Examples:\n  batchgate config check --config batchgate.toml\n  batchgate config check --config batchgate.toml --json\n  \
                       # Reads only\n  batchgate config check --config batchgate.toml --probe\n  \

@@ -11,6 +11,7 @@ mod list;
 mod probe;
 mod reload;
 mod serve;
+mod signals;
 
 use std::io::{self, Write};
 

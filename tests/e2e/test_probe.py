@@ -1,11 +1,15 @@
 """`batchgate config check --probe`: what it says of stores of every sort, whether its advice works, what it leaves."""
 
+import base64
 import json
 import re
+import signal
 import socket
 import subprocess
 import threading
+import time
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +19,10 @@ import pytest
 
 from support.clients import boto3_client
 from support.gateway import BINARY, Backend, Gateway, clean_environment, settings
-from support.picky import SECRET_WORDS, PickyStore, Whims
+from support.picky import SECRET_WORDS, PickyStore, Seen, Whims
 from support.store import Credentials, Target
-from support.wire import call
+from support.versitygw import VersityGw
+from support.wire import UNSIGNED_PAYLOAD, call, send, sign
 
 BUCKET = "probed"
 PAIR = Credentials("PROBEKEY", "secret-of-the-probe")
@@ -59,6 +64,13 @@ def picky() -> Iterator[Callable[..., PickyStore]]:
     yield start
     for store in started:
         store.stop()
+
+
+@pytest.fixture
+def versitygw(tmp_path: Path) -> Iterator[Target]:
+    store = VersityGw(tmp_path)
+    yield store.target
+    store.stop()
 
 
 def behind(store: PickyStore, extra: str = "") -> list[Backend]:
@@ -160,7 +172,28 @@ def test_trap_a_store_behind_verify_sees_no_checksum(
     wrong = {"x-amz-checksum-crc32": "AAAAAQ=="}
     answer = call(gateway.s3, "PUT", f"/{BUCKET}/wrong", wrong, b"value")
     assert (answer.status, answer.xml("Code")) == (400, "BadDigest"), answer
+    wrong = {"Content-MD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}
+    for payload in (None, UNSIGNED_PAYLOAD):
+        answer = send(gateway.s3, sign(gateway.s3, "PUT", f"/{BUCKET}/wrong", wrong, b"value", payload))
+        assert (answer.status, answer.xml("Code")) == (400, "BadDigest"), answer
     assert "wrong" not in store.objects
+
+
+def test_trap_an_upload_in_parts_is_completed_at_a_store_that_saw_no_checksums(
+    start_gateway: Callable[..., Gateway], versitygw: Target
+) -> None:
+    """Clients repeat the checksum of each part in the list of parts; versitygw refuses one that it does not have."""
+    backends = [Backend("store", "*", versitygw, 'checksums = "verify"')]
+    client = boto3_client(start_gateway(backends, name="parts").s3)
+    client.create_bucket(Bucket=BUCKET)
+    named = {"Bucket": BUCKET, "Key": "k"}
+    named["UploadId"] = client.create_multipart_upload(**named, ChecksumAlgorithm="CRC32")["UploadId"]
+    part = client.upload_part(**named, PartNumber=1, Body=b"value", ChecksumAlgorithm="CRC32")
+    # The gateway verified it; no answer repeats it.
+    crc32 = base64.b64encode(zlib.crc32(b"value").to_bytes(4, "big")).decode()
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumCRC32": crc32}]}
+    client.complete_multipart_upload(**named, MultipartUpload=parts, ChecksumType="FULL_OBJECT", ChecksumCRC32=crc32)
+    assert client.get_object(Bucket=BUCKET, Key="k")["Body"].read() == b"value"
 
 
 def test_trap_content_md5_is_added_where_a_store_needs_it(
@@ -200,6 +233,62 @@ def test_what_cannot_be_deleted_is_named(picky: Callable[..., PickyStore], tmp_p
     probed = probe(tmp_path, behind(store), "--probe-bucket", BUCKET)
     assert probed.exit == 3
     assert set(re.findall(r"LEFT BEHIND: the probe object (\S+) ", probed.text)) >= set(store.objects), probed.text
+
+
+def test_trap_of_a_bucket_with_versions_none_is_left(versitygw: Target, tmp_path: Path) -> None:
+    client = boto3_client(versitygw)
+    client.create_bucket(Bucket=BUCKET)
+    client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    client.put_object(Bucket=BUCKET, Key="batchgate-probe-of-somebody-else", Body=b"kept")
+    probed = probe(tmp_path, [Backend("store", "*", versitygw)], "--probe-bucket", BUCKET)
+    assert probed.exit in (0, 2) and "LEFT BEHIND" not in probed.text, probed.text
+    listed = client.list_object_versions(Bucket=BUCKET)
+    kept = [(version["Key"], version["IsLatest"]) for version in listed["Versions"]]
+    assert kept == [("batchgate-probe-of-somebody-else", True)] and not listed.get("DeleteMarkers"), listed
+
+
+def test_trap_an_interrupted_probe_leaves_nothing(picky: Callable[..., PickyStore], tmp_path: Path) -> None:
+    store = picky()
+    asked, answer = threading.Event(), store.answer
+
+    def slow(request: Seen) -> tuple[int, dict[str, str], bytes]:
+        if request.method == "PUT" and request.path.endswith("chunks"):
+            asked.set()
+            time.sleep(1)
+        return answer(request)
+
+    store.answer = slow  # type: ignore[method-assign]
+    file = tmp_path / "probed.toml"
+    file.write_text(settings(behind(store)))
+    argv = [str(BINARY), "config", "check", "--config", str(file), "--probe", "--probe-bucket", BUCKET]
+    with subprocess.Popen(argv, env=clean_environment(), stdout=-1, stderr=-1, text=True) as process:
+        assert asked.wait(20)
+        assert store.objects, "something was written"
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=60)
+    assert (process.returncode, store.objects) == (3, {}), said
+    assert "interrupted before all was tried" in said and "LEFT BEHIND" not in said
+    assert "is being deleted" in told
+
+
+def test_trap_an_upload_that_comes_late_is_no_refusal_and_is_not_left(
+    picky: Callable[..., PickyStore], tmp_path: Path
+) -> None:
+    """It outlasts its attempt; a store that is slow, once, is not one that refuses unsigned bodies."""
+    store = picky()
+    answer = store.answer
+
+    def late(request: Seen) -> tuple[int, dict[str, str], bytes]:
+        if request.method == "PUT" and request.path.endswith("-unsigned"):
+            time.sleep(12)
+        return answer(request)
+
+    store.answer = late  # type: ignore[method-assign]
+    probed = probe(tmp_path, behind(store), "--probe-bucket", BUCKET)
+    assert probed.exit == 3 and store.objects == {}, probed.text
+    line = probed.line("payload_signing")
+    assert line.startswith('payload_signing = "when-known"') and "# not known: an unsigned body: no answer" in line
+    assert re.search(r"the upload of \S+-unsigned was not answered", probed.text)
 
 
 def test_what_cannot_be_probed_says_why(picky: Callable[..., PickyStore], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 //! `batchgate get`: objects from the shell. In reading order: [`args`] with [`list`](super::list) (what is asked for), [`plan`] (under which name it will
 //! be found), [`place`] with [`folder`] and [`stream`] (where it goes), [`deliver`] (from one to the other), [`progress`] (what
-//! the user sees), [`signals`] (when it is to end early).
+//! the user sees), [`super::signals`] (when it is to end early).
 
 mod args;
 mod deliver;
@@ -8,7 +8,6 @@ mod folder;
 mod place;
 mod plan;
 mod progress;
-mod signals;
 mod stream;
 
 use std::io::{self, Write};
@@ -87,7 +86,7 @@ fn get(args: &GetArgs, world: &World<'_>, out: Out, entries: Vec<Entry>, runtime
     let endpoint = runtime.block_on(aws::endpoint(&args.aws, &world.env, IDLE_CONNECTIONS_MAX));
     let endpoint = endpoint.map_err(|what| (what, EXIT_USAGE))?;
     // From here on there is something to take back.
-    let told = signals::told_to_end().map_err(|error| (format!("signals cannot be waited for: {error}"), EXIT_FAILED))?;
+    let told = super::signals::told_to_end().map_err(|error| (format!("signals cannot be waited for: {error}"), EXIT_FAILED))?;
     let progress = Arc::new(Progress::new(entries.len()));
     let to_stdout = matches!(out, Out::Stdout { .. });
     let (place, plan) = args.plan(out, entries).map_err(|what| (what, EXIT_FAILED))?;

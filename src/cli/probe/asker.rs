@@ -36,6 +36,10 @@ pub struct Said {
     pub code: Option<String>,
     /// The region that it says it, or the bucket, is in.
     pub region: Option<String>,
+    /// The version that it made, or deleted.
+    pub version: Option<String>,
+    /// Whether that is a mark of a deletion.
+    pub is_marker: bool,
     /// The body.
     pub body: Bytes,
 }
@@ -53,6 +57,22 @@ impl std::fmt::Display for Said {
             Some(code) => write!(f, "{} {code}", self.status),
             None => write!(f, "{}", self.status),
         }
+    }
+}
+
+/// Why a try did not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The store said no, or did something else.
+    Refused(String),
+    /// The store said nothing: it may be slow, or away.
+    Unanswered(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Refused(why) | Self::Unanswered(why)) = self;
+        f.write_str(why)
     }
 }
 
@@ -128,7 +148,9 @@ impl Asker {
             let body = collect(body, ANSWER_BYTES_MAX).await.map_err(|_| "the answer broke off, or is too long".to_owned())?;
             let named = head.headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok().map(str::to_owned));
             let region = named.or_else(|| error_member(&body, "Region")).filter(|region| is_region(region));
-            Ok(Said { status: head.status.as_u16(), code: error_code(&body), region, body })
+            let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let (version, is_marker) = (text("x-amz-version-id"), text("x-amz-delete-marker").is_some_and(|value| value == "true"));
+            Ok(Said { status: head.status.as_u16(), code: error_code(&body), region, version, is_marker, body })
         };
         timeout(ATTEMPT_TIMEOUT, answer).await.unwrap_or_else(|_| Err(format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())))
     }

@@ -20,6 +20,8 @@ pub enum Outcome {
     Fails,
     /// It was not tried, or the tries say nothing.
     Untried,
+    /// It was tried, and the store gave no answer.
+    Unanswered,
 }
 
 /// One setting of the backend.
@@ -52,9 +54,24 @@ pub struct Report {
     pub settings: Vec<Setting>,
     /// Probe objects that could not be deleted.
     pub left_behind: Vec<String>,
+    /// Whether it was told to end before all was tried.
+    pub interrupted: bool,
 }
 
 impl Report {
+    /// Nothing is known yet.
+    pub fn new(backend: &str, endpoint: &str) -> Self {
+        Self {
+            backend: backend.to_owned(),
+            endpoint: endpoint.to_owned(),
+            reached: false,
+            notes: Vec::new(),
+            settings: Vec::new(),
+            left_behind: Vec::new(),
+            interrupted: false,
+        }
+    }
+
     /// Adds what was found of a setting.
     pub fn found(&mut self, key: &'static str, configured: impl Into<Value>, set: impl Into<Value>, outcome: Outcome, why: String) {
         self.settings.push(Setting { key, configured: configured.into(), set: set.into(), outcome, why });
@@ -63,7 +80,8 @@ impl Report {
     /// The exit code: 0 all works as it is set, 2 something is to be set otherwise, 3 it could not be found out or nothing works.
     pub fn exit(&self) -> u8 {
         let has = |outcome| self.settings.iter().any(|setting| setting.outcome == outcome);
-        if !self.reached || !self.left_behind.is_empty() || has(Outcome::Fails) {
+        let unknown = self.interrupted || has(Outcome::Unanswered);
+        if !self.reached || unknown || !self.left_behind.is_empty() || has(Outcome::Fails) {
             EXIT_FAILED
         } else if has(Outcome::Change) {
             EXIT_USAGE
@@ -87,7 +105,7 @@ impl Report {
                 Outcome::Works => "works".to_owned(),
                 Outcome::Change => format!("CHANGE, from {configured}"),
                 Outcome::Fails => "FAILED".to_owned(),
-                Outcome::Untried => "not known".to_owned(),
+                Outcome::Untried | Outcome::Unanswered => "not known".to_owned(),
             };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             let line = format!("{key} = {set}");
@@ -105,25 +123,20 @@ mod tests {
     use super::*;
 
     fn report(outcomes: &[Outcome]) -> Report {
-        let mut report = Report {
-            backend: "store".into(),
-            endpoint: "http://a:1".into(),
-            reached: true,
-            notes: vec!["answers".into()],
-            settings: Vec::new(),
-            left_behind: Vec::new(),
-        };
+        let mut report = Report { reached: true, notes: vec!["answers".into()], ..Report::new("store", "http://a:1") };
         outcomes.iter().for_each(|outcome| report.found("checksums", "forward", "verify", *outcome, "it refuses them".into()));
         report
     }
 
     #[test]
     fn the_worst_that_was_found_is_the_exit_code() {
-        use Outcome::{Change, Fails, Untried, Works};
-        for (outcomes, exit) in [(vec![Works, Untried], 0), (vec![Works, Change], 2), (vec![Change, Fails], 3)] {
+        use Outcome::{Change, Fails, Unanswered, Untried, Works};
+        let cases = [(vec![Works, Untried], 0), (vec![Works, Change], 2), (vec![Change, Fails], 3), (vec![Change, Unanswered], 3)];
+        for (outcomes, exit) in cases {
             assert_eq!(report(&outcomes).exit(), exit, "{outcomes:?}");
         }
         assert_eq!(Report { reached: false, ..report(&[Works]) }.exit(), 3);
+        assert_eq!(Report { interrupted: true, ..report(&[Works]) }.exit(), 3);
         assert_eq!(Report { left_behind: vec!["k".into()], ..report(&[Works]) }.exit(), 3);
     }
 

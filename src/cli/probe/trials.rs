@@ -1,17 +1,20 @@
 //! What is tried on one backend, in order: each try uses what those before it found to work. In come its settings and a bucket,
 //! out goes a [`Report`]. Invariants: without leave to write, only GET and HEAD are sent; whatever was written is deleted, also
-//! after a failure; every attempt has its time.
+//! after a failure or a signal; every attempt has its time, and one that was not answered tells nothing of what a store takes.
 
 use http::Method;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::asker::{Asker, Carried, Said};
+use super::asker::{Asker, Carried, Failure, Said};
 use super::report::{Outcome, Report};
+use super::written::Written;
 use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
 use crate::backend::s3::{is_about_our_signature, object_path};
 use crate::checksum::{Algorithm, Checksum};
+use crate::cli::{EXIT_FAILED, complain};
 use crate::config::{Addressing, BackendConfig, Checksums, PayloadSigning};
 use crate::types::{WallClock, hex32};
 
@@ -39,33 +42,39 @@ pub struct Ground<'a> {
     pub now: WallClock,
 }
 
-/// Tries all of it.
-pub async fn probe(config: &BackendConfig, ground: &Ground<'_>) -> Report {
-    let mut report = Report {
-        backend: config.name.clone(),
-        endpoint: config.endpoint.clone(),
-        reached: false,
-        notes: Vec::new(),
-        settings: Vec::new(),
-        left_behind: Vec::new(),
+/// Tries all of it, until `told` to end.
+pub async fn probe(config: &BackendConfig, ground: &Ground<'_>, told: &mut oneshot::Receiver<()>) -> Report {
+    let mut report = Report::new(&config.name, &config.endpoint);
+    let begun = tokio::select! {
+        begun = Trial::begin(config, ground, &mut report) => Some(begun),
+        _ = &mut *told => None,
     };
-    match Trial::begin(config, ground, &mut report).await {
-        Ok(Some(mut trial)) => {
-            trial.payload_signing(&mut report).await;
-            trial.checksums(&mut report).await;
-            trial.content_md5(&mut report).await;
+    match begun {
+        Some(Ok(Some(mut trial))) => {
+            let whole = tokio::select! {
+                () = trial.writing(&mut report) => true,
+                _ = told => false,
+            };
+            if !whole {
+                report.interrupted = true;
+                complain("interrupted: what was written is being deleted; once more, and it is left", EXIT_FAILED);
+            }
             trial.clean_up(&mut report).await;
         }
-        Ok(None) => {
+        Some(Ok(None)) => {
             let why = "only tried with --probe-bucket, which writes small objects and deletes them".to_owned();
             for (key, value) in unwritten(config) {
                 report.found(key, value.clone(), value, Outcome::Untried, why.clone());
             }
         }
-        Err(why) => {
+        Some(Err(why)) => {
             report.reached = false;
             report.notes.push(why);
         }
+        None => report.interrupted = true,
+    }
+    if report.interrupted {
+        report.notes.push("interrupted before all was tried".to_owned());
     }
     report
 }
@@ -89,8 +98,7 @@ struct Trial<'a> {
     asker: Asker,
     bucket: String,
     ground: &'a Ground<'a>,
-    /// Keys that may be there now.
-    written: Vec<String>,
+    written: Written<'a>,
 }
 
 impl<'a> Trial<'a> {
@@ -133,7 +141,8 @@ impl<'a> Trial<'a> {
             config.region = region;
         }
         region_found(report, &configured_region, &config.region);
-        let mut trial = Self { asker: open(&config, ground).await?, config, bucket, ground, written: Vec::new() };
+        let written = Written::new(&bucket, &ground.prefix);
+        let mut trial = Self { asker: open(&config, ground).await?, config, bucket, ground, written };
         let addressed = trial.addressing(report).await?;
         Ok((addressed && ground.may_write).then_some(trial))
     }
@@ -172,6 +181,13 @@ impl<'a> Trial<'a> {
         Ok(outcome != Outcome::Fails)
     }
 
+    /// Tries all that only writing tries.
+    async fn writing(&mut self, report: &mut Report) {
+        self.payload_signing(report).await;
+        self.checksums(report).await;
+        self.content_md5(report).await;
+    }
+
     /// Which bodies the store takes, by how they are signed.
     async fn payload_signing(&mut self, report: &mut Report) {
         let sha256 = |value: &str| vec![("x-amz-content-sha256", value.to_owned())];
@@ -180,25 +196,26 @@ impl<'a> Trial<'a> {
         let mut headers = sha256(SIGNED_CHUNKS);
         headers.push(("x-amz-decoded-content-length", DATA.len().to_string()));
         let chunks = self.put("chunks", headers, Carried::plain(DATA)).await;
-        let works = |signing| match signing {
-            PayloadSigning::WhenKnown => unsigned.is_ok() && hashed.is_ok(),
-            PayloadSigning::Never => unsigned.is_ok(),
-            PayloadSigning::Always => hashed.is_ok() && chunks.is_ok(),
+        let fits = |signing| match signing {
+            PayloadSigning::WhenKnown => all_taken(&[&unsigned, &hashed]),
+            PayloadSigning::Never => all_taken(&[&unsigned]),
+            PayloadSigning::Always => all_taken(&[&hashed, &chunks]),
         };
         let configured = self.config.payload_signing;
-        let choices = [configured, PayloadSigning::WhenKnown, PayloadSigning::Always, PayloadSigning::Never];
+        let choices = [PayloadSigning::WhenKnown, PayloadSigning::Always, PayloadSigning::Never];
         let refused: Vec<String> =
             [("an unsigned body", &unsigned), ("a body signed by its hash", &hashed), ("signed chunks", &chunks)]
                 .into_iter()
                 .filter_map(|(what, tried)| Some(format!("{what}: {}", tried.as_ref().err()?)))
                 .collect();
-        let chosen = choices.into_iter().find(|signing| works(*signing));
-        let outcome = match chosen {
-            Some(signing) if signing == configured => Outcome::Works,
-            Some(_) => Outcome::Change,
-            None => Outcome::Fails,
+        let other = choices.into_iter().find(|signing| fits(*signing) == Some(true));
+        let (set, outcome) = match (fits(configured), other) {
+            (Some(true), _) => (configured, Outcome::Works),
+            (None, _) => (configured, Outcome::Unanswered),
+            (Some(false), Some(other)) => (other, Outcome::Change),
+            (Some(false), None) if choices.into_iter().any(|signing| fits(signing).is_none()) => (configured, Outcome::Unanswered),
+            (Some(false), None) => (configured, Outcome::Fails),
         };
-        let set = chosen.unwrap_or(configured);
         report.found("payload_signing", named(configured), named(set), outcome, refused.join("; "));
         self.config.payload_signing = set;
     }
@@ -211,18 +228,24 @@ impl<'a> Trial<'a> {
         let before = self.put("header", in_head(&right), Carried::plain(DATA)).await;
         let wrong_before = self.put("wrong-header", in_head(WRONG), Carried::plain(DATA)).await;
         let flaw = match (&behind, &before, &wrong_behind, &wrong_before) {
-            (Err(why), ..) => Some(format!("an upload with its checksum behind the data: {why}")),
-            (_, Err(why), ..) => Some(format!("an upload with its checksum before the data: {why}")),
+            (Err(Failure::Refused(why)), ..) => Some(format!("an upload with its checksum behind the data: {why}")),
+            (_, Err(Failure::Refused(why)), ..) => Some(format!("an upload with its checksum before the data: {why}")),
             (.., Ok(()), _) => Some("a wrong checksum behind the data is taken for right".to_owned()),
             (.., Ok(())) => Some("a wrong checksum before the data is taken for right".to_owned()),
             _ => None,
         };
+        let unanswered = [&behind, &wrong_behind, &before, &wrong_before].into_iter().find_map(|tried| match tried {
+            Err(Failure::Unanswered(why)) => Some(why.clone()),
+            _ => None,
+        });
         let configured = self.config.checksums;
-        let (set, outcome, why) = match (configured, flaw) {
-            (Checksums::Forward, Some(flaw)) => (Checksums::Verify, Outcome::Change, flaw),
-            (Checksums::Forward, None) => (configured, Outcome::Works, "the store checks them".to_owned()),
-            (Checksums::Verify, Some(flaw)) => (configured, Outcome::Works, flaw),
-            (Checksums::Verify, None) => (configured, Outcome::Works, "\"forward\" would do as well".to_owned()),
+        let (set, outcome, why) = match (configured, flaw, unanswered) {
+            (Checksums::Forward, Some(flaw), _) => (Checksums::Verify, Outcome::Change, flaw),
+            (Checksums::Forward, None, Some(why)) => (configured, Outcome::Unanswered, why),
+            (Checksums::Forward, None, None) => (configured, Outcome::Works, "the store checks them".to_owned()),
+            (Checksums::Verify, Some(flaw), _) => (configured, Outcome::Works, flaw),
+            (Checksums::Verify, None, Some(why)) => (configured, Outcome::Works, format!("of \"forward\" nothing is known: {why}")),
+            (Checksums::Verify, None, None) => (configured, Outcome::Works, "\"forward\" would do as well".to_owned()),
         };
         report.found("checksums", named(configured), named(set), outcome, why);
         self.config.checksums = set;
@@ -245,11 +268,18 @@ impl<'a> Trial<'a> {
         let mut tries = Vec::new();
         for headers in [plain, with_md5] {
             let tried = self.asker.ask(Method::POST, &path, &headers, Carried::plain(&document)).await;
-            tries.push(tried.and_then(|said| if has(&said, "<DeleteResult") { Ok(()) } else { Err(said.to_string()) }));
+            tries.push(match tried {
+                Ok(said) if has(&said, "<DeleteResult") => Ok(()),
+                Ok(said) => Err(Failure::Refused(said.to_string())),
+                Err(why) => Err(Failure::Unanswered(why)),
+            });
         }
         let configured = self.config.content_md5;
         let (set, outcome, why) = match (configured, &tries[0], &tries[1]) {
             (false, Ok(()), _) => (false, Outcome::Works, String::new()),
+            (_, Err(Failure::Unanswered(why)), _) | (_, _, Err(Failure::Unanswered(why))) => {
+                (configured, Outcome::Unanswered, format!("DeleteObjects: {why}"))
+            }
             (false, Err(why), Ok(())) => (true, Outcome::Change, format!("DeleteObjects without one: {why}")),
             (true, Ok(()), Ok(())) => (true, Outcome::Works, "DeleteObjects does not need it".to_owned()),
             (true, Err(why), Ok(())) => (true, Outcome::Works, format!("DeleteObjects without one: {why}")),
@@ -258,17 +288,11 @@ impl<'a> Trial<'a> {
         report.found("content_md5", configured, set, outcome, why);
     }
 
-    async fn clean_up(&mut self, report: &mut Report) {
-        for key in std::mem::take(&mut self.written) {
-            let path = object_path(&self.bucket, &key, None);
-            let gone = |tried: Tried| tried.is_ok_and(|said| said.is_ok() || said.status == 404);
-            let mut deleted = false;
-            for _ in 0..2 {
-                deleted = deleted || gone(self.asker.ask(Method::DELETE, &path, &[], Carried::default()).await);
-            }
-            if !deleted {
-                report.left_behind.push(key);
-            }
+    async fn clean_up(self, report: &mut Report) {
+        let (left, late) = self.written.clean_up(&self.asker).await;
+        report.left_behind = left;
+        for key in late {
+            report.notes.push(format!("the upload of {key} was not answered: should it arrive yet, that object stays"));
         }
     }
 
@@ -277,22 +301,23 @@ impl<'a> Trial<'a> {
     }
 
     /// Writes a probe object and reads it again: whether it was taken, and is what was meant.
-    async fn put(&mut self, name: &str, headers: Vec<(&'static str, String)>, carried: Carried) -> Result<(), String> {
+    async fn put(&mut self, name: &str, headers: Vec<(&'static str, String)>, carried: Carried) -> Result<(), Failure> {
         let key = self.key(name);
         let path = object_path(&self.bucket, &key, None);
-        self.written.push(key);
-        let said = self.asker.ask(Method::PUT, &path, &headers, carried).await?;
+        self.written.begun(&key);
+        let said = self.asker.ask(Method::PUT, &path, &headers, carried).await.map_err(Failure::Unanswered)?;
+        self.written.answered(&key, &said);
         if !said.is_ok() {
-            return Err(said.to_string());
+            return Err(Failure::Refused(said.to_string()));
         }
-        let stored = read(&self.asker, &path).await?;
+        let stored = read(&self.asker, &path).await.map_err(Failure::Unanswered)?;
         if stored.is_ok() && stored.body == DATA {
             return Ok(());
         }
-        Err(format!("taken, but what is stored is not what was sent ({stored})"))
+        Err(Failure::Refused(format!("taken, but what is stored is not what was sent ({stored})")))
     }
 
-    async fn put_trailer(&mut self, name: &str, value: &str) -> Result<(), String> {
+    async fn put_trailer(&mut self, name: &str, value: &str) -> Result<(), Failure> {
         let always = self.config.payload_signing == PayloadSigning::Always;
         let sha256 = if always { SIGNED_CHUNKS_TRAILER } else { UNSIGNED_TRAILER };
         let headers = vec![
@@ -310,6 +335,12 @@ impl<'a> Trial<'a> {
         };
         self.put(name, headers, carried).await
     }
+}
+
+/// Whether the store took all of them; nothing where no answer says that it did not, and one is missing.
+fn all_taken(tries: &[&Result<(), Failure>]) -> Option<bool> {
+    let refused = tries.iter().any(|tried| matches!(tried, Err(Failure::Refused(_))));
+    if refused { Some(false) } else { tries.iter().all(|tried| tried.is_ok()).then_some(true) }
 }
 
 async fn open(config: &BackendConfig, ground: &Ground<'_>) -> Result<Asker, String> {
@@ -356,4 +387,17 @@ fn between(said: &Said, start: &str, end: &str) -> Option<String> {
     let from = text.find(start)? + start.len();
     let name = &text[from..from + text[from..].find(end)?];
     crate::types::BucketName::new(name).is_some().then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_answered_is_neither_taken_nor_refused() {
+        let (taken, refused, silent) = (Ok(()), Err(Failure::Refused("403".into())), Err(Failure::Unanswered("late".into())));
+        assert_eq!(all_taken(&[&taken, &taken]), Some(true));
+        assert_eq!(all_taken(&[&taken, &silent]), None);
+        assert_eq!(all_taken(&[&silent, &refused]), Some(false));
+    }
 }
