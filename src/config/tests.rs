@@ -14,6 +14,7 @@ mod secrets;
 
 const REFERENCE: &str = include_str!("../../config/reference.toml");
 const MINIMAL: &str = include_str!("../../config/minimal.toml");
+const SEVERAL: &str = include_str!("../../config/several-stores.toml");
 
 /// Files of identities.
 const IDENTITIES: &str = "[[identities]]\nname = \"elsewhere\"\naccess_key = \"ELSE\"\nsecret_key = \"of-a-file\"\n";
@@ -545,6 +546,12 @@ fn secrets_are_never_shown() {
     let env = [("BATCHGATE__IDENTITIES__0__SECRET_KEY__X", "s3cr3t"), ("BATCHGATE__ROUTES", "s3cr3t")];
     let problems = format!("{:?}", load_all(&broken, &env, Vec::new()).unwrap_err());
     assert!(problems.contains("secret_key") && !problems.contains("s3cr3t") && !problems.contains("t0k3n"), "{problems}");
+}
+
+#[test]
+fn the_example_of_several_stores_loads() {
+    let settings = load_text(SEVERAL).unwrap();
+    assert_eq!((settings.backends.len(), settings.routes.len(), settings.identities.len()), (2, 3, 2));
 }
 
 #[test]
