@@ -29,6 +29,7 @@ use std::sync::Arc;
 pub use action::{Permission, permissions};
 pub use authenticator::{Also, Authenticator, SKEW_SECONDS_MAX};
 pub use body::{BodyError, Verdict, VerifiedBody};
+pub use canonical::check_host;
 pub use checksum::trailer_value_length;
 pub use claim::EXPIRES_SECONDS_MAX;
 pub use copy_source::CopySource;
