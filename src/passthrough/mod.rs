@@ -31,7 +31,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use crate::auth::action::DELETE_OBJECTS;
+use crate::auth::action::{DELETE_OBJECTS, check_ids};
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permissions};
 use crate::backend::breaker::Pass;
@@ -110,6 +110,7 @@ impl Passthrough {
 
     /// Authorises the request and forwards it.
     pub async fn answer(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        check_ids(ask.head.uri.query().unwrap_or_default())?;
         if ask.authenticated.scheme == Scheme::Nobody {
             return self.answer_nobody(ask, body).await;
         }
@@ -236,6 +237,7 @@ impl Passthrough {
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        upload::check_framing(&ask.authenticated.payload, Carried::Document)?;
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
@@ -259,7 +261,6 @@ impl Passthrough {
             headers::strip_checksums(&mut headers);
         }
         let document = if judged.all_allowed() {
-            headers.extend(verdict.trailer().filter(|_| forward));
             document
         } else {
             // The answer is read whole, and written anew. Asked for before anything is deleted.
