@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::auth::{Also, Authenticated, Authenticator, Identity, Policy};
+use crate::auth::{Also, Authenticated, Authenticator, Identity, Policy, check_host};
 use crate::backend::accepted::Accepted;
 use crate::backend::breaker::{Breaker, BreakerConfig};
 use crate::backend::delayed::Delayed;
@@ -256,9 +256,11 @@ impl Handler for Gateway {
 
 impl Gateway {
     async fn answer(&self, head: &Parts, body: Body, peer: &Peer, id: RequestId, seen: &mut Handled) -> Result<Response<Body>> {
+        check_host(head)?;
         let target: S3Target = route::target(head, &self.domains, &self.base_path)?;
         let verb = route::unsigned_verb(head, &target);
         let verb = verb.unwrap_or_else(|| route::verb(&head.method, &target, head.uri.query().unwrap_or_default()));
+        route::check_service_level(head, &target, verb)?;
         seen.operation = match verb {
             Verb::BatchGet => "batch",
             Verb::Capabilities => "capabilities",

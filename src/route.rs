@@ -44,6 +44,23 @@ pub fn unsigned_verb(head: &Parts, target: &S3Target) -> Option<Verb> {
     }
 }
 
+/// Refuses what S3 does not have where no bucket is named: there some stores have other services (accounts, tokens, queues), which
+/// would be asked in the gateway's name.
+///
+/// # Errors
+/// `MethodNotAllowed`.
+pub fn check_service_level(head: &Parts, target: &S3Target, verb: Verb) -> Result<()> {
+    let is_action = |(name, _): (&str, _)| percent_decode(name).eq_ignore_ascii_case(b"action");
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if target.bucket.is_some()
+        || verb != Verb::Passthrough
+        || (reads && !query_pairs(head.uri.query().unwrap_or_default()).any(is_action))
+    {
+        return Ok(());
+    }
+    Err(Error::new(Kind::MethodNotAllowed, "Without a bucket there is only ListBuckets, by GET or HEAD."))
+}
+
 /// Whether the body is `multipart/form-data`.
 fn is_form(head: &Parts) -> bool {
     let value = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -310,6 +327,33 @@ mod tests {
         assert_eq!(read(Method::POST, "/b/k?batch-get"), Verb::Passthrough);
         assert_eq!(read(Method::POST, "/b?batch-get=1"), Verb::Passthrough);
         assert_eq!(read(Method::GET, "/b?batch-get"), Verb::Passthrough);
+    }
+
+    #[test]
+    fn trap_without_a_bucket_there_are_only_lists_of_buckets() {
+        let check = |method: Method, uri: &str, host: Option<&str>| {
+            let mut head = head(uri, host);
+            head.method = method.clone();
+            let target = target(&head, &["s3.test".to_owned()], "").expect("valid");
+            check_service_level(&head, &target, verb(&method, &target, head.uri.query().unwrap_or_default()))
+        };
+        for (method, uri) in
+            [(Method::GET, "/"), (Method::HEAD, "/?max-buckets=2"), (Method::POST, "/?batch-get"), (Method::POST, "/b")]
+        {
+            check(method, uri, None).expect(uri);
+        }
+        check(Method::POST, "/", Some("b.s3.test")).expect("the host names the bucket");
+        for (method, uri) in [
+            (Method::POST, "/"),
+            (Method::POST, "/?Action=ListUsers"),
+            (Method::PUT, "/"),
+            (Method::DELETE, "/"),
+            (Method::OPTIONS, "/"),
+            (Method::GET, "/?Action=ListUsers&Version=2010-05-08"),
+            (Method::GET, "/?x&%61ction=GetCallerIdentity"),
+        ] {
+            assert_eq!(check(method, uri, None).expect_err(uri).kind, Kind::MethodNotAllowed, "{uri}");
+        }
     }
 
     #[test]

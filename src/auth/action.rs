@@ -9,7 +9,8 @@ use http::{HeaderMap, Method};
 
 use super::copy_source::CopySource;
 use super::policy::{EVERY_ACTION, Resource};
-use crate::error::Result;
+use super::reading::has_dots;
+use crate::error::{Error, Kind, Result};
 use crate::types::{S3Target, percent_decode, query_pairs};
 
 /// Stands for DeleteObjects, whose real permissions are in its body: see [`super::delete::DeleteList::permissions`]. No policy
@@ -241,6 +242,21 @@ pub fn permissions(method: &Method, target: &S3Target, query: &str, headers: &He
         push_source(&mut needed, value)?;
     }
     Ok(needed)
+}
+
+/// Refuses a version or an upload that would lead elsewhere, were it a part of a path: stores that keep these as files make it one,
+/// and none gives out such a name. It is nothing that a policy could judge, so it is for everyone.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub fn check_ids(query: &str) -> Result<()> {
+    for (name, value) in query_pairs(query) {
+        let name = percent_decode(name);
+        if matches!(&*name, b"uploadId" | b"versionId") && has_dots(&percent_decode(value)) {
+            return Err(Error::new(Kind::InvalidArgument, format!("The {} is not valid.", String::from_utf8_lossy(&name))));
+        }
+    }
+    Ok(())
 }
 
 fn push_source(needed: &mut Vec<Permission>, value: &[u8]) -> Result<()> {

@@ -184,3 +184,14 @@ fn permissions_carry_the_decoded_key() {
     assert_eq!(needed, [Permission { action: "s3:GetObject", bucket: Some("b".into()), key: Some(b"100%25 ".to_vec()) }]);
     assert_eq!(ask("GET", "/b?acl", &[]).expect("valid")[0].resource(), Resource { bucket: Some("b"), key: None });
 }
+
+#[test]
+fn trap_a_version_and_an_upload_are_no_paths() {
+    for query in ["", "versionId=v", "versionId=null", "uploadId=2~a.b_c-..d/e+f%3D%3D", "versionId=", "prefix=../x"] {
+        check_ids(query).expect(query);
+    }
+    for query in ["uploadId=..%2F..%2Fother", "a&versionId=..", "%75ploadId=x/../y", "versionId=..%5Cx", "partNumber=1&uploadId=."]
+    {
+        assert_eq!(check_ids(query).expect_err(query).kind, Kind::InvalidArgument, "{query}");
+    }
+}

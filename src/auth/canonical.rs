@@ -75,14 +75,32 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<O
 
 /// The host that was signed: the Host header, or HTTP/2's `:authority`, which are one and the same.
 pub(super) fn host(head: &Parts) -> Result<&[u8]> {
+    let invalid = |why| Err(Error::new(Kind::InvalidRequest, why));
     let header = single(&head.headers, "host")?;
-    match (header, head.uri.authority()) {
-        (Some(header), Some(authority)) if header != authority.as_str().as_bytes() => {
-            Err(Error::new(Kind::InvalidRequest, "The Host header and the authority of the request differ."))
+    match (header, head.uri.authority().map(|authority| authority.as_str().as_bytes())) {
+        (Some(header), Some(authority)) if header != authority => {
+            invalid("The Host header and the authority of the request differ.")
         }
-        (Some(header), _) => Ok(header),
-        (None, Some(authority)) => Ok(authority.as_str().as_bytes()),
-        (None, None) => Err(Error::new(Kind::InvalidRequest, "The request has no Host header.")),
+        (Some(host), _) | (None, Some(host)) if is_host(host) => Ok(host),
+        (None, None) | (Some(b""), _) => invalid("The request has no Host header."),
+        _ => invalid("The Host header is not the name or the address of a host."),
+    }
+}
+
+/// Refuses a head that does not name its host once. Requests without a signature need it as well: the host may name the bucket.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub fn check_host(head: &Parts) -> Result<()> {
+    host(head).map(|_| ())
+}
+
+/// Whether it is a name or an address, with a port or without. Nothing else is ever served, and what it is goes into answers.
+fn is_host(text: &[u8]) -> bool {
+    let port = text.iter().rposition(|b| *b == b':').filter(|colon| text[colon + 1..].iter().all(u8::is_ascii_digit));
+    match &text[..port.unwrap_or(text.len())] {
+        [b'[', address @ .., b']'] => address.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.')),
+        name => !name.is_empty() && name.iter().all(|b| is_unreserved(*b)),
     }
 }
 
@@ -204,6 +222,21 @@ mod tests {
         assert_eq!(query("prefix=a/b&list-type=2&delimiter=%2f&x=1+2%2B"), "delimiter=%2F&list-type=2&prefix=a%2Fb&x=1%202%2B");
         assert_eq!(query("a=2&a=1&a-=0&X-Amz-Signature=ff"), "a=1&a=2&a-=0");
         assert_eq!(query("a=100%&b=%C3%A9&c=é&d=b=c"), "a=100%25&b=%C3%A9&c=%C3%A9&d=b%3Dc");
+    }
+
+    #[test]
+    fn a_host_is_named_once_and_is_one() {
+        let said = |hosts: &[&str]| {
+            let request = hosts.iter().fold(http::Request::builder().uri("/b"), |request, host| request.header("host", *host));
+            check_host(&request.body(()).expect("valid").into_parts().0).map_err(|error| error.kind)
+        };
+        for host in ["s3", "s3.test:9000", "a_b.c-d.", "127.0.0.1:1", "[::1]:9000", "[::ffff:1.2.3.4]", "h:"] {
+            assert_eq!(said(&[host]), Ok(()), "{host}");
+        }
+        for host in ["", "a b", "<x>", "x:y@evil", "h/p", "h:1:2", "h:x", ":80", "a,b", "::1", "[::1", "[]x", "a%2fb", "é"] {
+            assert_eq!(said(&[host]), Err(Kind::InvalidRequest), "{host}");
+        }
+        assert_eq!((said(&[]), said(&["h", "h"])), (Err(Kind::InvalidRequest), Err(Kind::InvalidRequest)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! reads leave. A value that two servers could read differently is refused, since one of them would be the one that judges.
 //! Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html>.
 
+use super::reading::has_dots;
 use crate::error::{Error, Result};
 use crate::types::{BucketName, percent_decode};
 
@@ -56,6 +57,9 @@ impl CopySource {
         }
         let version = version.map(|v| String::from_utf8(percent_decode(v))).transpose();
         let version = version.map_err(|_| wrong_key("its version is not UTF-8"))?;
+        if version.as_deref().is_some_and(|version| has_dots(version.as_bytes())) {
+            return Err(wrong_key("its version is a path"));
+        }
         Ok(Self { bucket: bucket.to_owned(), key: key.to_vec(), version })
     }
 
@@ -91,9 +95,20 @@ mod tests {
 
     #[test]
     fn an_ambiguous_or_keyless_source_is_refused() {
-        for value in
-            ["", "/", "b", "/b", "b/", "//k", "b/k?x=1", "b/k?versionId=", "b/k?versionId=a&x=1", "b/100%.txt", "arn:aws:s3:::ap/k"]
-        {
+        for value in [
+            "",
+            "/",
+            "b",
+            "/b",
+            "b/",
+            "//k",
+            "b/k?versionId=..%2fv",
+            "b/k?x=1",
+            "b/k?versionId=",
+            "b/k?versionId=a&x=1",
+            "b/100%.txt",
+            "arn:aws:s3:::ap/k",
+        ] {
             assert_eq!(CopySource::parse(value.as_bytes()).expect_err(value).kind, Kind::InvalidArgument);
         }
         let said = |value: &str| CopySource::parse(value.as_bytes()).expect_err(value).message;

@@ -11,6 +11,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
 use super::action::Permission;
+use super::reading::has_dots;
 use crate::error::{Error, Kind, Result};
 
 /// Most entries of one request (S3's own limit).
@@ -156,6 +157,9 @@ impl<'a> Parser<'a> {
         if version.as_deref() == Some("") {
             return Err(malformed("a VersionId is empty"));
         }
+        if version.as_deref().is_some_and(|version| has_dots(version.as_bytes())) {
+            return Err(malformed("a VersionId is a path"));
+        }
         Ok(DeleteEntry { key, version, span: start..self.position() })
     }
 
@@ -265,6 +269,7 @@ mod tests {
             "<Delete><Object><Key></Key></Object></Delete>",
             "<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
             "<Delete><Object><Key>a</Key><VersionId/></Object></Delete>",
+            "<Delete><Object><Key>a</Key><VersionId>../v</VersionId></Object></Delete>",
             "<Delete><Object><Key>a<!-- -->b</Key></Object></Delete>",
             "<Delete><Object><Key>a\rb</Key></Object></Delete>",
             "<Delete><Object><Key>a<b/></Key></Object></Delete>",

@@ -2,7 +2,7 @@
 //! an [`Authenticated`] leaves; its body enters a [`VerifiedBody`] and leaves decoded, never ending cleanly unless all of it
 //! was what the client signed; what the request needs is named by [`action`] and asked of the identity's [`policy`]. Nothing
 //! here knows what is served behind it. In reading order: `authenticator` (over `claim`, `canonical` and `refusals`; `sigv2` for
-//! old clients), `body` (over `chunked` and `checksum`; `held` reads it whole), `policy`, `action` (over `copy_source`), `delete`;
+//! old clients), `body` (over `chunked` and `checksum`; `held` reads it whole), `policy` (over `reading`), `action` (over `copy_source`), `delete`;
 //! and `form`, where all of this is in the body.
 
 pub mod action;
@@ -19,6 +19,7 @@ pub mod delete;
 pub mod form;
 mod held;
 pub mod policy;
+mod reading;
 mod refusals;
 mod sigv2;
 
@@ -31,11 +32,13 @@ pub use action::{Permission, permissions};
 pub use authenticator::{Also, Authenticator, SKEW_SECONDS_MAX};
 pub use body::{OBJECT_BYTES_MAX, Verdict, VerifiedBody};
 pub use body_error::BodyError;
+pub use canonical::check_host;
 pub use checksum::trailer_value_length;
 pub use claim::EXPIRES_SECONDS_MAX;
 pub use copy_source::CopySource;
 pub use held::{HELD_TIMEOUT, Payer};
 pub use policy::Policy;
+pub use reading::has_dots;
 
 use http::HeaderMap;
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::reading::{is_plain, readings};
 use crate::types::{Pattern, Pieces};
 
 /// Longest document, in bytes (IAM's own limit is 20 KiB for a bucket policy).
@@ -110,8 +111,22 @@ impl Policy {
     }
 
     /// Whether `action` may be done to `resource`. [`EVERY_ACTION`] needs a statement that allows every S3 action, and any
-    /// Deny on the resource refuses it, since the operation might be the one that is denied.
+    /// Deny on the resource refuses it, since the operation might be the one that is denied. A key that a store may read as
+    /// another one must be allowed as each of them, unless the action is allowed everywhere.
     pub fn allows(&self, action: &str, resource: &Resource<'_>) -> bool {
+        let as_read = |key: Option<Vec<u8>>| {
+            key.is_some_and(|key| self.allows_as_written(action, &Resource { bucket: resource.bucket, key: Some(&key) }))
+        };
+        self.allows_as_written(action, resource)
+            && resource.key.is_none_or(|key| is_plain(key) || self.allows_everywhere(action) || readings(key).all(as_read))
+    }
+
+    fn allows_everywhere(&self, action: &str) -> bool {
+        let named = || self.statements.iter().filter(|statement| statement.names(action));
+        named().all(|statement| !statement.denies) && named().any(|statement| statement.resources.iter().any(is_everything))
+    }
+
+    fn allows_as_written(&self, action: &str, resource: &Resource<'_>) -> bool {
         let text = match (resource.bucket, resource.key) {
             // IAM asks for `*` here, and users write `arn:aws:s3:::*` as often.
             (None, _) => Pieces([ARN.as_bytes(), b"*", b"", b""]),
@@ -168,6 +183,15 @@ impl Statement {
             (_, None, _) => refuse("a Statement has no Action"),
             (.., None) => refuse("a Statement has no Resource"),
         }
+    }
+}
+
+/// Whether every resource fits.
+fn is_everything(pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::Any => true,
+        Pattern::Prefix(prefix) => ARN.as_bytes().starts_with(prefix),
+        Pattern::Exact(_) | Pattern::Glob(_) => false,
     }
 }
 
@@ -357,6 +381,34 @@ mod tests {
         assert!(Policy::read_only().allows("s3:ListAllMyBuckets", &SERVICE));
         assert!(!Policy::read_only().allows("s3:PutObject", &key) && !Policy::read_only().allows(EVERY_ACTION, &key));
         assert!(!Policy::none().allows("s3:GetObject", &key));
+    }
+
+    #[test]
+    fn trap_a_key_is_judged_as_every_store_may_read_it() {
+        let policy = |allow: &str, more: &str| {
+            let text = format!(r#"{{"Statement": [{{"Effect": "Allow", "Action": "s3:*", "Resource": "{allow}"}}{more}]}}"#);
+            Policy::parse(&text).expect("valid")
+        };
+        let mine = policy("arn:aws:s3:::allowed-*/mine/*", "");
+        let may = |policy: &Policy, key: &str| policy.allows("s3:DeleteObject", &object("allowed-x", key));
+        for key in ["mine/k", "mine//k", "mine/a/../k", "mine/.k", "mine/a\\b", "mine/./k"] {
+            assert!(may(&mine, key), "{key}");
+        }
+        for key in ["mine/../../secret-b/k", "mine/../other", "mine/..", "mine\\..\\other", "mine/..\\other", "mine/x/../../other"]
+        {
+            assert!(!may(&mine, key), "{key}");
+        }
+        let deny = r#", {"Effect": "Deny", "Action": "s3:Delete*", "Resource": "arn:aws:s3:::*/private/*"}"#;
+        let barred = policy("*", deny);
+        let odd = ["//private/k", "/private/k", "private\\k", "./private/k", "x/../private/k", "private//k", "a\\..\\private/k"];
+        for key in odd.into_iter().chain(["private/k"]) {
+            assert!(!may(&barred, key), "{key}");
+            assert!(barred.allows("s3:GetObject", &object("allowed-x", key)), "{key}: only deletes are barred");
+            assert!(may(&Policy::full_access(), key) && may(&policy("arn:aws:s3:::*", ""), key), "{key}");
+        }
+        assert!(may(&barred, "public/a/..//k") && !may(&barred, "../k"), "who is barred from something stays in the bucket");
+        assert!(may(&Policy::full_access(), "../k"), "who may do everything names every key");
+        assert!(!may(&Policy::read_only(), "a//k"));
     }
 
     #[test]

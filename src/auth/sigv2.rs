@@ -187,7 +187,7 @@ impl<'a> Claim<'a> {
         let stem = self.stem(head, query)?;
         let (as_sent, bare) = (sub_resources(query, true), sub_resources(query, false));
         let mut fits = false;
-        for path in paths(target) {
+        for path in paths(head, target) {
             for query in [Some(&as_sent), Some(&bare).filter(|bare| **bare != as_sent)].into_iter().flatten() {
                 let mut mac = Hmac::<Sha1>::new_from_slice(secret_key.as_bytes()).expect("hmac takes keys of any length");
                 [&stem, path.as_bytes(), query].into_iter().for_each(|part| mac.update(part));
@@ -285,13 +285,16 @@ fn sub_resources(query: &str, with_equals: bool) -> Vec<u8> {
 }
 
 /// The resource: the bucket, wherever it was named, and the rest of the path as it came. A bucket alone ends in a slash, or not.
-fn paths(target: &S3Target) -> Vec<String> {
+/// Where there is none, some clients sign the whole path, with the endpoint's own.
+fn paths(head: &Parts, target: &S3Target) -> Vec<String> {
     let whole = match &target.bucket {
         Some(bucket) if target.bucket_in_host => format!("/{bucket}{}", target.path),
         _ => target.path.clone(),
     };
-    if target.bucket.is_none() || target.key.is_some() {
-        return vec![whole];
+    match (&target.bucket, &target.key) {
+        (None, _) => return vec![whole, head.uri.path().to_owned()],
+        (Some(_), Some(_)) => return vec![whole],
+        (Some(_), None) => {}
     }
     let bare = whole.trim_end_matches('/');
     vec![format!("{bare}/"), bare.to_owned()]

@@ -111,6 +111,18 @@ fn signatures_equal_the_documented_examples() {
 }
 
 #[test]
+fn where_no_bucket_is_named_the_endpoints_path_may_be_signed() {
+    let list = |path: &str| {
+        let authorization = format!("AWS {ACCESS}:{}", signature_of(&format!("GET\n\n\n{DATE}\n{path}")));
+        let (head, _) = sent("GET", "/data/v1/", &[("date", DATE), ("authorization", &authorization)], None);
+        authenticator(evening).authenticate(&head, &S3Target { path: "/".into(), ..S3Target::default() })
+    };
+    list("/data/v1/").expect("as boto3 signs it");
+    list("/").expect("as it is without the endpoint's path");
+    assert_eq!(kind(list("/data/v2/")), Kind::SignatureDoesNotMatch);
+}
+
+#[test]
 fn the_documented_upload_signs_its_headers() {
     let headers = [
         ("date", "Tue, 27 Mar 2007 21:06:08 +0000"),

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use super::encode::PartName;
 use super::outcome::FailedEntry;
 use super::request::Entry;
-use crate::auth::{Identity, policy::Resource};
+use crate::auth::{Identity, has_dots, policy::Resource};
 use crate::backend::{Backend, ReadAsk};
 use crate::error::Kind;
 use crate::route::Routes;
@@ -47,6 +47,9 @@ impl Plan {
         let resource = Resource { bucket: Some(bucket), key: Some(entry.key.as_str().as_bytes()) };
         if !self.identity.policy.allows(action, &resource) {
             return Planned::Failed(FailedEntry::ours(Kind::AccessDenied, "The policy of this identity does not allow this read."));
+        }
+        if version.as_deref().is_some_and(|version| has_dots(version.as_bytes())) {
+            return Planned::Failed(FailedEntry::ours(Kind::InvalidArgument, "The VersionId is not valid."));
         }
         let Some((backend, bucket)) = self.routes.find(bucket) else {
             return Planned::Failed(FailedEntry::ours(Kind::NoSuchBucket, "No backend is configured for this bucket."));

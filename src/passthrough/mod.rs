@@ -31,7 +31,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 
-use crate::auth::action::DELETE_OBJECTS;
+use crate::auth::action::{DELETE_OBJECTS, check_ids};
 use crate::auth::delete::DELETE_BODY_BYTES_MAX;
 use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permissions};
 use crate::backend::form::PostForm;
@@ -102,6 +102,7 @@ impl Passthrough {
 
     /// Authorises the request and forwards it.
     pub async fn answer(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        check_ids(ask.head.uri.query().unwrap_or_default())?;
         if ask.authenticated.scheme == Scheme::Nobody {
             return self.answer_nobody(ask, body).await;
         }
@@ -208,6 +209,7 @@ impl Passthrough {
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
+        upload::check_framing(&ask.authenticated.payload, Carried::Document)?;
         let route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
@@ -231,7 +233,6 @@ impl Passthrough {
             headers::strip_checksums(&mut headers);
         }
         let document = if judged.all_allowed() {
-            headers.extend(verdict.trailer().filter(|_| forward));
             document
         } else {
             // The answer is read whole, and written anew. Asked for before anything is deleted.

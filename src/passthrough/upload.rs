@@ -66,6 +66,18 @@ fn is_auth(name: &[u8]) -> bool {
         || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(b"x-amz-"))
 }
 
+/// Whether the body comes in chunks of `aws-chunked`, as on S3 only data does.
+///
+/// # Errors
+/// `InvalidRequest` for anything else in chunks.
+pub fn check_framing(payload: &Payload, carried: Carried) -> Result<bool> {
+    let chunked = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunks(_) | Payload::SignedChunksTrailer(_));
+    if chunked && carried != Carried::Data {
+        return Err(Error::new(Kind::InvalidRequest, "The value of x-amz-content-sha256 header is invalid."));
+    }
+    Ok(chunked)
+}
+
 /// Makes the body to send and adjusts `headers` to it and to what the store wants: framing, lengths, checksums and
 /// `x-amz-content-sha256`. The verdict says, after a failed request, whether it was the client's body that failed it. What must be
 /// held whole is paid for from `held`.
@@ -77,7 +89,7 @@ pub async fn prepare(
     body: Body,
     held: &mut impl Payer,
 ) -> Result<(Body, Verdict)> {
-    let chunked = matches!(payload, Payload::UnsignedTrailer | Payload::SignedChunks(_) | Payload::SignedChunksTrailer(_));
+    let chunked = check_framing(&payload, carried)?;
     let hash = match &payload {
         Payload::Signed { sha256 } => Some(HeaderValue::from_bytes(&hex32(sha256)).expect("hex digits are header-safe")),
         _ => None,

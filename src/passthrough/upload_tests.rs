@@ -282,3 +282,12 @@ fn what_a_request_carries_is_told_by_its_target() {
     assert_eq!(of(Method::POST, true, "uploads"), Carried::Document);
     assert_eq!(of(Method::POST, true, "select&select-type=2"), Carried::Document);
 }
+
+#[test]
+fn only_data_comes_in_chunks() {
+    assert!(check_framing(&Payload::UnsignedTrailer, Carried::Data).expect("data"));
+    assert!(!check_framing(&signed(), Carried::Document).expect("plain"));
+    for carried in [Carried::Document, Carried::Parts] {
+        assert_eq!(check_framing(&Payload::UnsignedTrailer, carried).expect_err("a document").kind, Kind::InvalidRequest);
+    }
+}

@@ -326,6 +326,7 @@ def test_boto3_below_a_base_path(start_gateway: Callable[..., Gateway], seaweedf
     client.put_object(Bucket="addressed", Key="boto é", Body=b"boto", ContentType="text/x")
     assert client.get_object(Bucket="addressed", Key="boto é")["Body"].read() == b"boto"
     assert client.head_bucket(Bucket="addressed")["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert "addressed" in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
     client.copy_object(Bucket="addressed", Key="boto copy", CopySource={"Bucket": "addressed", "Key": "boto é"})
     listed = client.list_objects_v2(Bucket="addressed", Prefix="boto")
     assert [item["Key"] for item in listed["Contents"]] == ["boto copy", "boto é"]

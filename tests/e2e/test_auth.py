@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+from support.batch import batch_get
 from support.gateway import LIMITED, NOTHING, READ_ONLY, Gateway
 from support.rawsocket import read_answer
 from support.store import Credentials, Target
@@ -162,8 +163,52 @@ def test_encoded_path_is_what_the_policy_sees(gateway: Gateway) -> None:
     limited = gateway.as_identity(LIMITED)
     assert call(limited, "PUT", f"/{ALLOWED}/%6Dine/encoded", {}, b"x").status in (200, 403)
     for path in (f"/{ALLOWED}/mine%2F..%2Fescaped", f"/{ALLOWED}/mine/../escaped", f"/{ALLOWED}/mine/%2E%2E/escaped"):
-        call(limited, "PUT", path, {}, b"x")
+        assert_refused(call(limited, "PUT", path, {}, b"x"), 403, "AccessDenied")
         assert call(gateway.s3, "HEAD", f"/{ALLOWED}/escaped").status == 404, path
+
+
+def test_trap_a_key_is_judged_as_every_store_may_read_it(gateway: Gateway, store: Target) -> None:
+    """Stores that keep objects as files resolve dots, and some take a backslash for a slash."""
+    limited = gateway.as_identity(LIMITED)
+    odd = [f"mine/../../{BUCKET}/k", "mine/../k", "mine\\..\\k", "mine/x/../../k"]
+    for key in odd:
+        path = object_path(ALLOWED, key)
+        for method in ("PUT", "DELETE"):
+            assert_refused(call(limited, method, path, {}, b"x" if method == "PUT" else b""), 403, "AccessDenied")
+    assert_refused(call(limited, "GET", object_path(ALLOWED, odd[0])), 403, "AccessDenied")
+    source = {"x-amz-copy-source": f"{ALLOWED}/../{BUCKET}/k"}
+    assert_refused(call(limited, "PUT", f"/{ALLOWED}/mine/copied", source), 403, "AccessDenied")
+    assert sorted(delete_objects(limited, ALLOWED, odd, quiet=True)["denied"]) == sorted(odd)
+    batch = batch_get(limited, ALLOWED, [{"Key": odd[0]}, {"Key": "k"}])
+    assert [part.status for part in batch.parts] == [403, 200]
+    for bucket in (BUCKET, ALLOWED):
+        assert call(store, "GET", f"/{bucket}/k").body == b"value"
+
+
+def test_trap_a_version_and_an_upload_are_no_paths(gateway: Gateway, store: Target) -> None:
+    """A store that makes a path of them deletes a whole bucket for AbortMultipartUpload."""
+    up = f"..%2F..%2F..%2F..%2F{BUCKET}"
+    for method, query in (("DELETE", f"uploadId={up}"), ("GET", f"versionId={up}"), ("DELETE", f"versionId={up}%2Fk")):
+        assert_refused(call(gateway.s3, method, f"/{ALLOWED}/k?{query}"), 400, "InvalidArgument")
+    source = {"x-amz-copy-source": f"{ALLOWED}/k?versionId={up}"}
+    assert_refused(call(gateway.s3, "PUT", f"/{ALLOWED}/copied", source), 400, "InvalidArgument")
+    batch = batch_get(gateway.s3, ALLOWED, [{"Key": "k", "VersionId": f"../{BUCKET}/k"}, {"Key": "k"}])
+    assert [part.status for part in batch.parts] == [400, 200]
+    assert call(store, "GET", f"/{BUCKET}/k").body == b"value"
+
+
+def test_trap_only_s3_reaches_the_store(gateway: Gateway) -> None:
+    """Stores administer their accounts on the same port, and would do it for the gateway's key."""
+    for method, path in (
+        ("PATCH", "/list-users"),
+        ("PATCH", "/create-user"),
+        ("POST", "/"),
+        ("PUT", "/"),
+        ("GET", "/?Action=ListUsers"),
+    ):
+        body = b"Action=ListUsers&Version=2010-05-08" if method == "POST" else b""
+        headers = {"Content-Type": "application/x-www-form-urlencoded"} if body else {}
+        assert_refused(call(gateway.s3, method, path, headers, body), 405, "MethodNotAllowed")
 
 
 def test_copy_needs_the_source_too(gateway: Gateway, store: Target) -> None:

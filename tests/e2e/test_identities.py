@@ -258,6 +258,24 @@ def test_the_public_bucket_is_public_and_the_other_is_not(public: Gateway, seawe
     assert (refused.status, refused.xml("Code")) == (403, "AccessDenied")
 
 
+def test_trap_nobody_reaches_only_s3(public: Gateway, seaweedfs: Target) -> None:
+    token = b"Action=AssumeRoleWithWebIdentity&Version=2011-06-15&WebIdentityToken=x&RoleArn=x&RoleSessionName=x"
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert unsigned(seaweedfs, "POST", "/", token, kind).status != 405, "else this shows nothing"
+    for method, path in (("POST", "/"), ("PUT", "/"), ("OPTIONS", "/"), ("PATCH", f"/{PUBLIC_BUCKET}/k")):
+        refused = unsigned(public.s3, method, path, token if method == "POST" else b"", kind)
+        assert (refused.status, refused.xml("Code")) == (405, "MethodNotAllowed"), (method, path)
+    for host in ("", "a b", "<x>", "x:y@evil"):
+        for method, path, more in (
+            ("GET", f"/{PUBLIC_BUCKET}/k", {}),
+            ("POST", f"/{PUBLIC_BUCKET}", {"Content-Type": "multipart/form-data; boundary=b"}),
+            ("OPTIONS", f"/{PUBLIC_BUCKET}/k", {"Origin": "http://a", "Access-Control-Request-Method": "GET"}),
+        ):
+            asked = Request(method, path, [("Host", host), ("Content-Length", "0"), *more.items()])
+            refused = send(public.s3, asked)
+            assert (refused.status, refused.xml("Code")) == (400, "InvalidRequest"), (host, method, refused)
+
+
 def test_what_nobody_signed_goes_on_without_a_signature(start_gateway: Callable[..., Gateway]) -> None:
     backend = FaultyBackend()
     try:

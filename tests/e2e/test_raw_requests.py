@@ -155,9 +155,10 @@ BAD_TARGETS = {
     "a host for a path": (with_target("HOST"), {"InvalidURI"}),
     "a star": (with_target("*"), {"InvalidURI"}),
     "a star of OPTIONS": (with_target("*", "OPTIONS"), {"InvalidURI"}),
-    "a method in small letters": (lambda t: put(t).raw().replace(b"PUT", b"put", 1), {"SignatureDoesNotMatch"}),
+    "a method in small letters": (lambda t: put(t).raw().replace(b"PUT", b"put", 1), {"MethodNotAllowed"}),
     "TRACE": (with_target(WRITTEN, "TRACE"), {"MethodNotAllowed"}),
-    "a method that nobody has": (with_target(WRITTEN, "BREW"), {"MethodNotAllowed", "NotImplemented"}),
+    "a method that nobody has": (with_target(WRITTEN, "BREW"), {"MethodNotAllowed"}),
+    "a method of other services": (with_target("/list-users", "PATCH"), {"MethodNotAllowed"}),
 }
 
 

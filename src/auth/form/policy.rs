@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::Form;
 use crate::auth::claim::parse_date;
+use crate::auth::reading;
 use crate::error::{Error, Kind, Result};
 
 /// Fields that no condition need name: what is signed, the signature, and the file, which is none of these fields.
@@ -134,6 +135,7 @@ impl PostPolicy {
                 Condition::StartsWith { name, value } => {
                     let starts = |is: &[u8]| is.starts_with(value.as_bytes());
                     match self::value(form, bucket, key, name) {
+                        Some(key) if name.eq_ignore_ascii_case("key") => reading::starts_with(key, value.as_bytes()),
                         Some(list) if name.eq_ignore_ascii_case("content-type") => {
                             list.split(|b| *b == b',').all(|one| starts(one.trim_ascii()))
                         }
@@ -202,7 +204,8 @@ fn without_dollar_escapes(document: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `2007-12-01T12:00:00.000Z`, with or without the fraction, in seconds since 1970.
+/// `2007-12-01T12:00:00.000Z`, with or without the fraction, in seconds since 1970. Some write
+/// the last day there is for "never".
 fn seconds_of(text: &str) -> Option<i64> {
     let time = text.strip_suffix('Z')?;
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
@@ -215,7 +218,12 @@ fn seconds_of(text: &str) -> Option<i64> {
         });
     let fits = shaped && !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
     let stamp = format!("{}Z", time.replace(['-', ':'], ""));
-    fits.then(|| parse_date(&stamp)).flatten().map(|(_, seconds)| seconds)
+    if !fits {
+        return None;
+    }
+    // What is known of time ends within the last days of December 9999; the same day of another year shows whether it is one.
+    let beyond = || parse_date(&format!("2000{}", &stamp[4..])).filter(|_| stamp.starts_with("999912")).map(|_| i64::MAX);
+    parse_date(&stamp).map(|(_, seconds)| seconds).or_else(beyond)
 }
 
 impl Condition {

@@ -482,6 +482,11 @@ fn conditions_are_asked_of_every_field() {
         check(r#", ["starts-with", "$key", "v/"]"#, &[key]),
         Err(r#"Policy Condition failed: ["starts-with", "$key", "v/"]"#.to_owned())
     );
+    let below = |prefix: &str, key: &str| {
+        let policy = policy(&format!(r#", ["starts-with", "$key", "{prefix}"]"#)).expect("valid");
+        policy.check(&form(&[("key", key)]), "b", key, NOON).is_ok()
+    };
+    assert!(below("u/", "u/a//b") && !below("u/", "u/../k") && !below("u/", "u\\..\\k") && !below("", "u/../../other/k"));
     let any = r#", ["starts-with", "$key", ""]"#;
     assert_eq!(check(any, &[key, ("x-amz-meta-a", "v")]), Err("Extra input fields: x-amz-meta-a".to_owned()));
     assert_eq!(check("", &[key]), Err("Extra input fields: key".to_owned()));
@@ -544,6 +549,11 @@ fn a_policy_is_read_strictly() {
     let undollared =
         policy(r#", ["eq","key","v"]"#).expect("valid").check(&form(&[("key", "v")]), "b", "v", NOON).expect_err("no field");
     assert!(undollared.kind == Kind::AccessDenied && undollared.message.ends_with(r#"["eq","key","v"]"#), "{undollared}");
+    let end = |at: &str| PostPolicy::parse(format!(r#"{{"expiration": "{at}", "conditions": []}}"#).as_bytes());
+    assert_eq!(end("9999-12-31T23:59:59Z").expect("never").expiration, "9999-12-31T23:59:59Z");
+    assert!(
+        end("9998-12-31T23:59:59.999Z").is_ok() && end("9999-13-31T23:59:59Z").is_err() && end("9999-12-31T25:59:59Z").is_err()
+    );
     let fraction = PostPolicy::parse(br#"{"expiration": "2013-05-24T12:00:00.999Z", "conditions": []}"#);
     assert!(fraction.is_ok());
 }
