@@ -36,7 +36,7 @@ use tokio::time::Instant;
 use super::form::PostForm;
 use super::{
     Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Sender, Taught,
-    collect, empty_body, full_body,
+    WaitedSince, collect, empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -44,7 +44,7 @@ use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Room, Watched, exchange};
-use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head};
+use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head, with_one_length};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -125,7 +125,7 @@ impl S3Store {
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
-        match answer.and_then(with_a_short_head) {
+        match answer.and_then(with_a_short_head).and_then(with_one_length) {
             Ok(response) => {
                 if let Some(refused) = no_answer(&response) {
                     self.metrics.attempts_no_answer.inc();
