@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// What an answer says of the hosts that it came from: none of them is for the gateway's client to see or to go to.
-const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "refresh", "via"];
+const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "link", "refresh", "via"];
 
 /// Prefix of further ones.
 const PROXY_PREFIX: &str = "proxy-";
@@ -110,6 +110,7 @@ mod tests {
             ("te", "trailers"),
             ("via", "1.1 store-3.internal"),
             ("alt-svc", "h3=\":8443\""),
+            ("link", "<http://store-3.internal/>; rel=preconnect"),
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);

@@ -223,15 +223,20 @@ impl Passthrough {
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
-        if let (Some(said), Some(region)) = (response.headers_mut().get_mut("x-amz-bucket-region"), &self.region) {
-            *said = region.clone();
-        }
-        if let Some(said) = response.headers_mut().get_mut(header::LOCATION)
-            && let Some(own) = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some())
-        {
-            *said = own;
-        }
+        self.show_own(ask, &route, response.headers_mut());
         shown::to_client(ask, &route, response).await
+    }
+
+    /// Replaces what would show the store, however often it is said.
+    fn show_own(&self, ask: &Ask<'_>, route: &Route, headers: &mut HeaderMap) {
+        if let (true, Some(region)) = (headers.contains_key("x-amz-bucket-region"), &self.region) {
+            headers.insert("x-amz-bucket-region", region.clone());
+        }
+        if let Some(said) = headers.get(header::LOCATION) {
+            let own = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some());
+            let own = own.unwrap_or_else(|| said.clone());
+            headers.insert(header::LOCATION, own);
+        }
     }
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
@@ -281,8 +286,8 @@ impl Passthrough {
 }
 
 /// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
-/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time; what is
-/// not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
+/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time from its
+/// head on; what is not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
 async fn read_refusal(
     response: Response<Body>,
     method: &Method,
