@@ -74,8 +74,8 @@ impl Passthrough {
         let mut owner = None;
         let mut reserved = Reserved::nothing(&self.memory);
         let backend = Arc::clone(self.routes.first().expect("there are routes"));
-        let first = Route { backend, path: path(None, None)?, renamed: None, form: None };
-        let mut headers = self.request_headers(&ask, &first)?;
+        let mut first = Route { backend, path: path(None, None)?, renamed: None, source: None, form: None };
+        let mut headers = self.request_headers(&ask, &mut first)?;
         headers.remove(header::ACCEPT_ENCODING);
         let (payload, quirks) = (ask.authenticated.payload.clone(), first.backend.quirks);
         let (body, verdict) = upload::prepare(payload, Carried::Document, quirks, &mut headers, body, &mut reserved).await?;
@@ -88,7 +88,7 @@ impl Passthrough {
             let mut pages = 0;
             loop {
                 let path = path(token.as_deref(), list.region.as_deref())?;
-                let route = Route { backend: Arc::clone(backend), path, renamed: None, form: None };
+                let route = Route { backend: Arc::clone(backend), path, renamed: None, source: None, form: None };
                 let response = self.send(&ask, &route, headers.clone(), empty_body(), &verdict).await?;
                 if response.status() != StatusCode::OK {
                     return Err(refused(backend, response.status()));

@@ -88,6 +88,8 @@ struct Route {
     form: Option<PostForm>,
     /// The bucket's name there, where it is not the client's.
     renamed: Option<String>,
+    /// The name there and the client's of the bucket that is copied from, if one is.
+    source: Option<(String, String)>,
 }
 
 impl Passthrough {
@@ -124,8 +126,8 @@ impl Passthrough {
         if self.is_merged_list(&ask) {
             return self.list_buckets(ask, body).await;
         }
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
         let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
         let mut held = Reserved::nothing(&self.memory);
@@ -139,8 +141,8 @@ impl Passthrough {
         if self.is_merged_list(&ask) {
             return self.list_buckets(ask, body).await;
         }
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         // Without a signature of the head there is none to go on from.
         let quirks = Quirks { payload_signing: PayloadSigning::WhenKnown, ..route.backend.quirks };
         let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), ask.head.uri.query().unwrap_or_default());
@@ -173,10 +175,10 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path, renamed, form: None })
+        Ok(Route { backend: Arc::clone(backend), path, renamed, source: None, form: None })
     }
 
-    fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {
+    fn request_headers(&self, ask: &Ask<'_>, route: &mut Route) -> Result<HeaderMap> {
         let mut headers = ask.head.headers.clone();
         headers::strip_request(&mut headers);
         ask.authenticated.lift_headers(ask.head.uri.query().unwrap_or_default(), &mut headers)?;
@@ -201,6 +203,7 @@ impl Passthrough {
                 let renamed = rewrite::copy_source(value, name);
                 headers.insert("x-amz-copy-source", renamed);
             }
+            route.source = Some((name.to_owned(), source.bucket));
         }
         if route.naming(ask) != Naming::Nothing {
             // What is looked into must be text.
@@ -241,8 +244,8 @@ impl Passthrough {
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
         let forward = quirks.checksums == Checksums::Forward;
         let (body, verdict) = match forward {
