@@ -37,7 +37,7 @@ use crate::auth::{Authenticated, CopySource, Payer, Scheme, VerifiedBody, permis
 use crate::backend::breaker::Pass;
 use crate::backend::form::PostForm;
 use crate::backend::warnings::Warning;
-use crate::backend::{Backend, Body, BoxError, Heard, Sender, full_body, s3};
+use crate::backend::{Backend, Body, BoxError, Heard, Sender, WaitedSince, full_body, s3};
 use crate::budget::Pool;
 use crate::config::{Checksums, PayloadSigning, Quirks, TailConfig};
 use crate::error::{Error, Kind, Result};
@@ -298,7 +298,8 @@ async fn read_refusal(
     sender: &Sender,
     pass: Option<Pass>,
 ) -> Result<Response<Body>> {
-    let until = Instant::now() + backend.attempt_timeout;
+    let since = response.extensions().get().map_or_else(Instant::now, |WaitedSince(since)| *since);
+    let until = since + backend.attempt_timeout;
     let (head, mut body) = response.into_parts();
     let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
     let mut seen = BytesMut::new();

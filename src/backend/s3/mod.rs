@@ -192,12 +192,14 @@ impl S3Store {
 
     /// Looks through an answer that may say where the bucket is, and marks it as [`Taught`] if that is news.
     async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
+        let since = Instant::now();
         let (head, body) = response.into_parts();
         let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
         let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
         let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
         let lesson = lesson(endpoint, bucket, asked, told);
         let mut response = Response::from_parts(head, body);
+        response.extensions_mut().insert(WaitedSince(since));
         if let Some(lesson) = lesson {
             let region = lesson.region.clone();
             match self.learnt.learn(bucket, lesson) {
