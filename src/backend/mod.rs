@@ -117,6 +117,10 @@ pub struct Elsewhere;
 #[derive(Clone, Copy, Debug)]
 pub struct Taught;
 
+/// Among the extensions of an answer: its body has been waited for since then already.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitedSince(pub tokio::time::Instant);
+
 /// How often in a row a request is sent once more for that: the right host may still want another region.
 pub const LESSONS_MAX: u32 = 2;
 

@@ -32,6 +32,7 @@ struct State {
     next: u64,
     told_to_close: bool,
     lingers: bool,
+    resets: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +62,7 @@ impl Activity {
             next: 0,
             told_to_close: false,
             lingers: false,
+            resets: false,
         };
         Arc::new(Self { state: Mutex::new(state), told: Notify::new(), http2: CancellationToken::new() })
     }
@@ -118,6 +120,11 @@ impl Activity {
 
     pub(super) fn lingers(&self) -> bool {
         self.state().lingers
+    }
+
+    /// Whether an answer is under way whose end would look like its being broken off.
+    pub(super) fn resets(&self) -> bool {
+        self.state().resets
     }
 
     pub(super) fn forgot(&self) {
@@ -185,6 +192,17 @@ impl Activity {
 pub struct UnderWay(Arc<Activity>);
 
 impl UnderWay {
+    /// Only the connection's end will say where its answer ends (HTTP/1.0 without a length): until it has [`UnderWay::ended`], the
+    /// connection is reset where it is closed.
+    pub fn ends_with_its_connection(&self) {
+        self.0.state().resets = true;
+    }
+
+    /// All of its answer was taken.
+    pub fn ended(&self) {
+        self.0.state().resets = false;
+    }
+
     /// Its answer is given up; for as long as the protocol still holds some of it.
     pub fn give_up(&self) -> GivenUp {
         let mut state = self.0.state();

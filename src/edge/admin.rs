@@ -93,7 +93,7 @@ impl Admin {
     }
 
     async fn connection(&self, stream: TcpStream, activity: &Arc<Activity>) {
-        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), WRITE_TIMEOUT));
+        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), WRITE_TIMEOUT, TcpStream::set_zero_linger));
         let service = service_fn(|request| {
             let under_way = activity.begin();
             let answer = self.answer(&request);

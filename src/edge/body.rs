@@ -184,6 +184,9 @@ struct Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.line.whole = self.ended && !self.torn;
+        if self.line.whole && self.line.cut.is_none() {
+            self.line.under_way.ended();
+        }
     }
 }
 
@@ -243,7 +246,7 @@ impl http_body::Body for Served {
         if let Some(Err(error)) = &frame {
             tracing::debug!(request.id = %line.id, %error, "answer broke");
         }
-        *ended |= frame.is_none() || body.is_end_stream();
+        *ended |= frame.is_none() || (body.is_end_stream() && !matches!(frame, Some(Err(_))));
         let piece = |bytes: Bytes| Piece { len: bytes.len(), bytes, owing: Arc::clone(owing) };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
     }

@@ -1,7 +1,8 @@
 //! A client's socket. It tells the connection's [`Activity`] when bytes come, whether they are the preface of HTTP/2, and
 //! whether the client takes what we write; where it takes nothing for too long, the socket fails. One that was told to go away
 //! is closed only when its client has done so or is silent: a socket that is closed with something unread is reset, and the end
-//! of the last answer with it.
+//! of the last answer with it. One that is closed in an answer that only its end would end is reset, since its client could not
+//! tell half of it from the whole.
 
 use std::io;
 use std::pin::Pin;
@@ -33,12 +34,14 @@ pub struct ClientIo<S> {
     preface: Option<usize>,
     is_shut: bool,
     lingering: Option<Pin<Box<Sleep>>>,
+    /// Has the socket reset when it is closed.
+    reset: fn(&S) -> io::Result<()>,
 }
 
 impl<S> ClientIo<S> {
     /// Watches `inner`; a write that makes no progress for `write_timeout` fails.
-    pub fn new(inner: S, activity: Arc<Activity>, write_timeout: Duration) -> Self {
-        Self { inner, activity, write_timeout, blocked: None, preface: Some(0), is_shut: false, lingering: None }
+    pub fn new(inner: S, activity: Arc<Activity>, write_timeout: Duration, reset: fn(&S) -> io::Result<()>) -> Self {
+        Self { inner, activity, write_timeout, blocked: None, preface: Some(0), is_shut: false, lingering: None, reset }
     }
 
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -85,6 +88,16 @@ impl<S: AsyncRead + Unpin> ClientIo<S> {
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx),
             }
+        }
+    }
+}
+
+impl<S> Drop for ClientIo<S> {
+    fn drop(&mut self) {
+        if self.activity.resets()
+            && let Err(error) = (self.reset)(&self.inner)
+        {
+            tracing::debug!(%error, "a connection whose answer broke off could not be reset");
         }
     }
 }
@@ -143,7 +156,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_socket_that_takes_nothing_fails_and_a_slow_one_does_not() {
         let (mut client, server) = tokio::io::duplex(4);
-        let mut io = ClientIo::new(server, Activity::new(), 10 * SECOND);
+        let mut io = ClientIo::new(server, Activity::new(), 10 * SECOND, |_| Ok(()));
         io.write_all(b"full").await.expect("fits");
         let slow = tokio::spawn(async move {
             tokio::time::sleep(9 * SECOND).await;
@@ -163,7 +176,7 @@ mod tests {
         for closes in [true, false] {
             let (mut client, server) = tokio::io::duplex(64);
             let activity = Activity::new();
-            let mut io = ClientIo::new(server, Arc::clone(&activity), 10 * SECOND);
+            let mut io = ClientIo::new(server, Arc::clone(&activity), 10 * SECOND, |_| Ok(()));
             activity.linger();
             let started = Instant::now();
             let sends = tokio::spawn(async move {
@@ -187,7 +200,7 @@ mod tests {
         for at in [1, 10, HTTP2_PREFACE.len() - 1, HTTP2_PREFACE.len()] {
             let (mut client, server) = tokio::io::duplex(64);
             let activity = Activity::new();
-            let mut io = ClientIo::new(server, Arc::clone(&activity), SECOND);
+            let mut io = ClientIo::new(server, Arc::clone(&activity), SECOND, |_| Ok(()));
             let mut buffer = [0; 64];
             let (first, second) = HTTP2_PREFACE.split_at(at);
             for bytes in [first, &[second, b"more"].concat()] {
@@ -199,9 +212,32 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
         client.write_all(b"PRI * HTTP/2.0\r\n\r\nS?\r\n\r\nSM\r\n\r\n").await.expect("room");
-        let _ = ClientIo::new(server, Arc::clone(&activity), SECOND).read(&mut [0; 64]).await.expect("there");
+        let _ = ClientIo::new(server, Arc::clone(&activity), SECOND, |_| Ok(())).read(&mut [0; 64]).await.expect("there");
         drop(activity.begin());
         activity.received();
         assert!(activity.owes_head(), "it is not HTTP/2");
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_reset_only_within_an_answer_that_nothing_else_ends() {
+        for (begun, ended) in [(false, false), (true, false), (true, true)] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().expect("bound")).await.expect("listens");
+            let (server, _) = listener.accept().await.expect("asked");
+            let activity = Activity::new();
+            let mut io = ClientIo::new(server, Arc::clone(&activity), SECOND, tokio::net::TcpStream::set_zero_linger);
+            let request = activity.begin();
+            if begun {
+                request.ends_with_its_connection();
+            }
+            io.write_all(b"half").await.expect("taken");
+            if ended {
+                request.ended();
+            }
+            drop((request, io));
+            let read = client.read_to_end(&mut Vec::new()).await;
+            let is_reset = read.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset);
+            assert_eq!(is_reset, begun && !ended);
+        }
     }
 }

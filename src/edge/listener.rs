@@ -173,7 +173,7 @@ impl<H: Handler> Server<H> {
     }
 
     async fn connection(&self, stream: TcpStream, open: &Open) {
-        let Some(tls) = &self.tls else { return self.serve(stream, false, open).await };
+        let Some(tls) = &self.tls else { return self.serve(stream, TcpStream::set_zero_linger, false, open).await };
         let begun = Instant::now();
         let grace_is_over = async {
             self.shutdown.drain.cancelled().await;
@@ -182,7 +182,7 @@ impl<H: Handler> Server<H> {
         let handshake = tokio::time::timeout(self.config.header_timeout, tls.acceptor().accept(stream));
         tokio::select! {
             accepted = handshake => match accepted {
-                Ok(Ok(stream)) => self.serve(stream, true, open).await,
+                Ok(Ok(stream)) => self.serve(stream, |tls| tls.get_ref().0.set_zero_linger(), true, open).await,
                 Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::info!(%error, "connection cut: its TLS handshake failed");
                     self.cut("tls_handshake");
@@ -200,10 +200,13 @@ impl<H: Handler> Server<H> {
     }
 
     /// Speaks HTTP on a connection and watches over it.
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, secure: bool, open: &Open) {
+    async fn serve<S>(&self, stream: S, reset: fn(&S) -> io::Result<()>, secure: bool, open: &Open)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let activity = &open.activity;
         let peer = Peer { secure, cut: CancellationToken::new() };
-        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout));
+        let io = TokioIo::new(ClientIo::new(stream, Arc::clone(activity), self.config.write_timeout, reset));
         let service = {
             let (edge, activity, peer) = (Arc::clone(&self.edge), Arc::clone(activity), peer.clone());
             let leave = self.shutdown.leave.clone();

@@ -120,11 +120,12 @@ impl<H: Handler> Edge<H> {
     pub async fn answer(&self, request: Request<Incoming>, peer: Peer, under_way: UnderWay) -> Response<Served> {
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
         let (head, body) = request.into_parts();
-        let cut = (head.version < Version::HTTP_2).then(|| peer.cut.clone());
+        let version = head.version;
+        let cut = (version < Version::HTTP_2).then(|| peer.cut.clone());
         let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
         line.slot = self.slot().await;
         let refused = head::check(&head).err();
-        let is_last = refused.is_some() && head.version < Version::HTTP_2;
+        let is_last = refused.is_some() && version < Version::HTTP_2;
         let handled = if let Some(error) = refused {
             Handled { operation: "none", identity: None, result: Err(error) }
         } else if let Some(slot) = &line.slot {
@@ -162,6 +163,10 @@ impl<H: Handler> Edge<H> {
             if cut.is_none() {
                 patience = patience.min(STALL_GRACE);
             }
+        }
+        let has_a_length = http_body::Body::size_hint(response.body()).exact().is_some();
+        if version == Version::HTTP_10 && !has_a_length {
+            line.under_way.ends_with_its_connection();
         }
         response.map(|body| Served::new(body, line, &self.stalls, patience, cut, batch))
     }

@@ -47,6 +47,9 @@ const BUCKET_BYTES: usize = 2048;
 /// Longest text of a date, a region or an ARN.
 const TEXT_BYTES_MAX: usize = 320;
 
+/// Longest continuation token of a backend.
+const TOKEN_BYTES_MAX: usize = 8192;
+
 /// How deep an answer may nest.
 const DEPTH_MAX: usize = 8;
 
@@ -91,8 +94,8 @@ impl Passthrough {
         let mut owner = None;
         let mut reserved = Reserved::nothing(&self.memory);
         let backend = Arc::clone(self.routes.first().expect("there are routes"));
-        let first = Route { backend, path: path(None, None)?, renamed: None, form: None };
-        let mut headers = self.request_headers(&ask, &first)?;
+        let mut first = Route { backend, path: path(None, None)?, renamed: None, source: None, form: None };
+        let mut headers = self.request_headers(&ask, &mut first)?;
         headers.remove(header::ACCEPT_ENCODING);
         let (payload, quirks) = (ask.authenticated.payload.clone(), first.backend.quirks);
         let (body, verdict) = upload::prepare(payload, Carried::Document, quirks, &mut headers, body, &mut reserved).await?;
@@ -105,20 +108,20 @@ impl Passthrough {
             let mut pages = 0;
             loop {
                 let path = path(token.as_deref(), list.region.as_deref())?;
-                let route = Route { backend: Arc::clone(backend), path, renamed: None, form: None };
+                let route = Route { backend: Arc::clone(backend), path, renamed: None, source: None, form: None };
                 let response = self.send(&ask, &route, headers.clone(), empty_body(), &verdict).await?;
                 if response.status() != StatusCode::OK {
                     return Err(refused(backend, response.status()));
                 }
                 reserved.pay((list.kept.len() * BUCKET_BYTES + 2 * ASKED_BYTES_MAX) as u64).await?;
-                let page = Page::read(&rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await?);
+                let document = rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await?;
+                let page = Page::read(&document, |bucket| {
+                    for name in self.routes.names_of(|other| Arc::ptr_eq(other, backend), &bucket.name) {
+                        list.add(name, bucket);
+                    }
+                });
                 let page = page.ok_or_else(|| Error::new(Kind::BadGateway, "a store's list of buckets cannot be read"))?;
                 owner = owner.or(page.owner);
-                for bucket in page.buckets {
-                    for name in self.routes.names_of(|other| Arc::ptr_eq(other, backend), &bucket.name) {
-                        list.add(name, &bucket);
-                    }
-                }
                 pages += 1;
                 token = page.token.filter(|token| !token.is_empty());
                 if token.is_none() {
@@ -179,17 +182,17 @@ struct Owner {
     name: Option<String>,
 }
 
-/// A page of a backend's list.
+/// A page of a backend's list, but for its buckets, of which there is one at a time.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
-    buckets: Vec<Listed>,
+    bucket: Listed,
     owner: Option<Owner>,
     token: Option<String>,
 }
 
 impl Page {
-    /// Reads a `ListAllMyBucketsResult`; nothing if it is none, or not whole.
-    fn read(document: &[u8]) -> Option<Self> {
+    /// Reads a `ListAllMyBucketsResult`, and has each of its buckets that has a name looked at; nothing if it is none, or not whole.
+    fn read(document: &[u8], mut each: impl FnMut(&Listed)) -> Option<Self> {
         let mut reader = quick_xml::Reader::from_str(std::str::from_utf8(document).ok()?);
         reader.config_mut().expand_empty_elements = true;
         let mut page = Self::default();
@@ -205,13 +208,17 @@ impl Page {
                     match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                         ["ListAllMyBucketsResult"] => {}
                         [_] => return None,
-                        [_, "Buckets", "Bucket"] => page.buckets.push(Listed::default()),
+                        [_, "Buckets", "Bucket"] => page.bucket = Listed::default(),
                         [_, "Owner"] => page.owner = Some(Owner::default()),
                         _ => {}
                     }
                 }
                 Event::End(_) => {
-                    page.take(&path.iter().map(String::as_str).collect::<Vec<_>>(), &mut text)?;
+                    let ends = path.iter().map(String::as_str).collect::<Vec<_>>();
+                    page.take(&ends, &mut text)?;
+                    if matches!(ends[..], [_, "Buckets", "Bucket"]) && !page.bucket.name.is_empty() {
+                        each(&page.bucket);
+                    }
                     path.pop()?;
                     ended = path.is_empty();
                 }
@@ -232,14 +239,16 @@ impl Page {
     fn take(&mut self, path: &[&str], text: &mut String) -> Option<()> {
         let text = std::mem::take(text);
         let short = |text: String| (text.len() <= TEXT_BYTES_MAX).then_some(text);
-        match (path, self.buckets.last_mut(), &mut self.owner) {
-            ([_, "Buckets", "Bucket", "Name"], Some(bucket), _) => bucket.name = short(text)?,
-            ([_, "Buckets", "Bucket", "CreationDate"], Some(bucket), _) => bucket.created = Some(short(text)?),
-            ([_, "Buckets", "Bucket", "BucketRegion"], Some(bucket), _) => bucket.region = Some(short(text)?),
-            ([_, "Buckets", "Bucket", "BucketArn"], Some(bucket), _) => bucket.arn = Some(short(text)?),
-            ([_, "Owner", "ID"], _, Some(owner)) => owner.id = Some(short(text)?),
-            ([_, "Owner", "DisplayName"], _, Some(owner)) => owner.name = Some(short(text)?),
-            ([_, "ContinuationToken" | "NextContinuationToken"], ..) => self.token = Some(text),
+        let bucket = &mut self.bucket;
+        match (path, &mut self.owner) {
+            ([_, "Buckets", "Bucket", "Name"], _) => bucket.name = short(text)?,
+            ([_, "Buckets", "Bucket", "CreationDate"], _) => bucket.created = Some(short(text)?),
+            ([_, "Buckets", "Bucket", "BucketRegion"], _) => bucket.region = Some(short(text)?),
+            ([_, "Buckets", "Bucket", "BucketArn"], _) => bucket.arn = Some(short(text)?),
+            ([_, "Owner", "ID"], Some(owner)) => owner.id = Some(short(text)?),
+            ([_, "Owner", "DisplayName"], Some(owner)) => owner.name = Some(short(text)?),
+            ([_, "ContinuationToken" | "NextContinuationToken"], _) if text.len() > TOKEN_BYTES_MAX => return None,
+            ([_, "ContinuationToken" | "NextContinuationToken"], _) => self.token = Some(text),
             _ => {}
         }
         Some(())
@@ -354,24 +363,36 @@ mod tests {
 
     #[test]
     fn a_backends_page_is_read_however_it_is_written() {
-        let page = Page::read(DOCUMENT.as_bytes()).expect("well-formed");
-        let names: Vec<_> = page.buckets.iter().map(|bucket| bucket.name.as_str()).collect();
+        let mut buckets = Vec::new();
+        let page = Page::read(DOCUMENT.as_bytes(), |bucket| buckets.push(bucket.clone())).expect("well-formed");
+        let names: Vec<_> = buckets.iter().map(|bucket| bucket.name.as_str()).collect();
         assert_eq!((names, page.token.as_deref()), (vec!["one", "two"], Some("t")));
         assert_eq!(page.owner, Some(Owner { id: Some("i".into()), name: Some("n&m".into()) }));
-        assert_eq!(page.buckets[1].region.as_deref(), Some("eu"));
-        let empty = Page::read(b"<ListAllMyBucketsResult/>").expect("well-formed");
+        assert_eq!((buckets[1].region.as_deref(), buckets[1].created.as_deref()), (Some("eu"), None), "each has its own");
+        let empty = Page::read(b"<ListAllMyBucketsResult/>", |_| unreachable!("none")).expect("well-formed");
         assert_eq!(empty, Page::default());
+    }
+
+    #[test]
+    fn buckets_without_a_name_cost_nothing() {
+        let many = "<Bucket/><Bucket><Name/></Bucket>".repeat(100_000);
+        let document = format!("<ListAllMyBucketsResult><Buckets>{many}</Buckets></ListAllMyBucketsResult>");
+        assert_eq!(Page::read(document.as_bytes(), |_| unreachable!("no name")), Some(Page::default()));
     }
 
     #[test]
     fn half_a_page_is_none() {
         for end in 0..DOCUMENT.len() {
-            assert_eq!(Page::read(&DOCUMENT.as_bytes()[..end]), None, "{end}");
+            assert_eq!(Page::read(&DOCUMENT.as_bytes()[..end], |_| {}), None, "{end}");
         }
         let long = format!("<ListAllMyBucketsResult><Buckets><Bucket><Name>{}", "x".repeat(TEXT_BYTES_MAX + 1));
         let long = format!("{long}</Name></Bucket></Buckets></ListAllMyBucketsResult>");
-        for text in ["<Error><Code>x</Code></Error>", "<html/>", "{}", "<ListAllMyBucketsResult/><b/>", "<!DOCTYPE x><a/>", &long] {
-            assert_eq!(Page::read(text.as_bytes()), None, "{text}");
+        let token = "x".repeat(TOKEN_BYTES_MAX + 1);
+        let token = format!("<ListAllMyBucketsResult><ContinuationToken>{token}</ContinuationToken></ListAllMyBucketsResult>");
+        for text in
+            ["<Error><Code>x</Code></Error>", "<html/>", "{}", "<ListAllMyBucketsResult/><b/>", "<!DOCTYPE x><a/>", &long, &token]
+        {
+            assert_eq!(Page::read(text.as_bytes(), |_| {}), None, "{text}");
         }
     }
 

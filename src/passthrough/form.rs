@@ -93,7 +93,7 @@ impl Passthrough {
         let form = to_send(&begun.form, policy.as_ref(), name, key, boundary);
         let lengths = policy.as_ref().map_or(0..=u64::MAX, PostPolicy::lengths);
         let (body, verdict) = FileBody::new(begun, lengths, &form.boundary)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let others: Vec<_> = headers.keys().filter(|name| !BESIDE.contains(&name.as_str())).cloned().collect();
         others.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(header::CONTENT_TYPE, form.content_type());

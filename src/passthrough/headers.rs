@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 const HOP_BY_HOP: &[&str] = &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// What an answer says of the hosts that it came from: none of them is for the gateway's client to see or to go to.
-const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "refresh", "via"];
+const OF_THE_STORES_HOST: &[&str] = &["alt-svc", "content-location", "link", "refresh", "via"];
 
 /// Prefix of what SeaweedFS says of an object for itself, such as the account that owns it, which is the gateway's there.
 const OF_SEAWEEDFS_PREFIX: &str = "seaweed-x-amz-";
@@ -117,6 +117,7 @@ mod tests {
             ("alt-svc", "h3=\":8443\""),
             ("seaweed-x-amz-owner", "store-access-key"),
             ("seaweed-tier", "kept"),
+            ("link", "<http://store-3.internal/>; rel=preconnect"),
             ("etag", "\"e\""),
             ("x-amz-request-id", "r"),
         ]);

@@ -80,6 +80,8 @@ struct Route {
     form: Option<PostForm>,
     /// The bucket's name there, where it is not the client's.
     renamed: Option<String>,
+    /// The name there and the client's of the bucket that is copied from, if one is.
+    source: Option<(String, String)>,
 }
 
 impl Passthrough {
@@ -118,8 +120,8 @@ impl Passthrough {
         if self.is_merged_list(&ask, &needed)? {
             return self.list_buckets(ask, body).await;
         }
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
         let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
         let mut held = Reserved::nothing(&self.memory);
@@ -146,10 +148,10 @@ impl Passthrough {
         };
         let path = PathAndQuery::try_from(path)
             .map_err(|e| Error::new(Kind::InvalidUri, "the path cannot be forwarded").with_source(e))?;
-        Ok(Route { backend: Arc::clone(backend), path, renamed, form: None })
+        Ok(Route { backend: Arc::clone(backend), path, renamed, source: None, form: None })
     }
 
-    fn request_headers(&self, ask: &Ask<'_>, route: &Route) -> Result<HeaderMap> {
+    fn request_headers(&self, ask: &Ask<'_>, route: &mut Route) -> Result<HeaderMap> {
         let mut headers = ask.head.headers.clone();
         headers::strip_request(&mut headers);
         ask.authenticated.lift_headers(ask.head.uri.query().unwrap_or_default(), &mut headers)?;
@@ -174,6 +176,7 @@ impl Passthrough {
                 let renamed = rewrite::copy_source(value, name);
                 headers.insert("x-amz-copy-source", renamed);
             }
+            route.source = Some((name.to_owned(), source.bucket));
         }
         if route.naming(ask) != Naming::Nothing {
             // What is looked into must be text.
@@ -196,22 +199,27 @@ impl Passthrough {
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
-        if let (Some(said), Some(region)) = (response.headers_mut().get_mut("x-amz-bucket-region"), &self.region) {
-            *said = region.clone();
-        }
-        if let Some(said) = response.headers_mut().get_mut(header::LOCATION)
-            && let Some(own) = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some())
-        {
-            *said = own;
-        }
+        self.show_own(ask, &route, response.headers_mut());
         shown::to_client(ask, &route, response).await
+    }
+
+    /// Replaces what would show the store, however often it is said.
+    fn show_own(&self, ask: &Ask<'_>, route: &Route, headers: &mut HeaderMap) {
+        if let (true, Some(region)) = (headers.contains_key("x-amz-bucket-region"), &self.region) {
+            headers.insert("x-amz-bucket-region", region.clone());
+        }
+        if let Some(said) = headers.get(header::LOCATION) {
+            let own = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some());
+            let own = own.unwrap_or_else(|| said.clone());
+            headers.insert(header::LOCATION, own);
+        }
     }
 
     /// DeleteObjects: the document is held whole, judged key by key, and sent on without what is denied.
     async fn delete_objects(&self, ask: Ask<'_>, body: Body) -> Result<Response<Body>> {
         upload::check_framing(&ask.authenticated.payload, Carried::Document)?;
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
         let forward = quirks.checksums == Checksums::Forward;
         let (body, verdict) = match forward {

@@ -32,8 +32,8 @@ impl Passthrough {
         if self.is_merged_list(&ask, &needed)? {
             return self.list_buckets(ask, body).await;
         }
-        let route = self.route(&ask)?;
-        let mut headers = self.request_headers(&ask, &route)?;
+        let mut route = self.route(&ask)?;
+        let mut headers = self.request_headers(&ask, &mut route)?;
         let quirks = as_it_is(route.backend.quirks);
         let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), query);
         let mut held = Reserved::nothing(&self.memory);

@@ -11,15 +11,16 @@ use tokio::time::{Instant, timeout_at};
 use super::upload;
 use crate::backend::breaker::Pass;
 use crate::backend::warnings::Warning;
-use crate::backend::{Backend, Body, BoxError, Heard, Sender, s3};
+use crate::backend::{Backend, Body, BoxError, Heard, Sender, WaitedSince, s3};
 use crate::error::{Error, Kind, Result};
 
 /// Bytes of a store's refusal that are looked through for its code.
 pub const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// An error as it came, after a look at its code. One that is about the signature is ours to tell: the store means the
-/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time; what is
-/// not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status alone.
+/// gateway's, of which a client need not know more. One that asks for pace is heeded. All of it has an attempt's time from its head
+/// on; what is not here by then may say what a client need not know, so the answer is none, and the backend is judged by its status
+/// alone.
 pub async fn read_refusal(
     response: Response<Body>,
     method: &Method,
@@ -27,7 +28,8 @@ pub async fn read_refusal(
     sender: &Sender,
     pass: Option<Pass>,
 ) -> Result<Response<Body>> {
-    let until = Instant::now() + backend.attempt_timeout;
+    let since = response.extensions().get().map_or_else(Instant::now, |WaitedSince(since)| *since);
+    let until = since + backend.attempt_timeout;
     let (head, mut body) = response.into_parts();
     let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
     let mut seen = BytesMut::new();

@@ -33,8 +33,8 @@ const ROOTS: &[&str] = &[
 /// What a client knows things by.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// The bucket's name at the store and the client's, where they differ.
-    pub renamed: Option<(String, String)>,
+    /// Names at the store and the client's: of the bucket, and then of the one that is copied from.
+    pub buckets: Vec<(String, String)>,
     /// The host that the client asked.
     pub host: String,
     /// The URL that the client asked for, without a query.
@@ -46,21 +46,29 @@ pub struct Names {
 impl Names {
     /// What the element `name` below `root` says instead; nothing where it stays as it is.
     fn replacement(&self, root: &str, name: &str, content: &[u8]) -> Option<String> {
-        let clients = || self.renamed.as_ref().map(|(_, clients)| clients.clone());
+        let clients = || self.buckets.first().filter(|(stores, clients)| stores != clients).map(|(_, clients)| clients.clone());
         match (root, name) {
             (_, "Location") => Some(self.url.clone()),
             ("Error", "Endpoint") => Some(self.host.clone()),
             ("Error", "Resource") => self.resource(&text(content).unwrap_or_default()),
             ("ListBucketResult" | "ListVersionsResult", "Name") => clients(),
             ("ListBucketResult" | "ListVersionsResult", _) => None,
+            // An error may be about the bucket that was to be copied from, or about none that the gateway knows.
+            ("Error", "Bucket" | "BucketName") => self.bucket(&text(content).unwrap_or_default()),
             (_, "Bucket" | "BucketName") => clients(),
             _ => None,
         }
     }
 
+    /// The client's name of a bucket, where it has another one.
+    fn bucket(&self, said: &str) -> Option<String> {
+        let (stores, clients) = self.buckets.iter().find(|(stores, _)| stores == said.trim())?;
+        (stores != clients).then(|| clients.clone())
+    }
+
     fn is_named(&self, root: &str, name: &str) -> bool {
         // Whatever the content is.
-        name == "Resource" && root == "Error" || self.replacement(root, name, b"").is_some()
+        (root == "Error" && matches!(name, "Bucket" | "BucketName" | "Resource")) || self.replacement(root, name, b"").is_some()
     }
 
     /// The path of an error, which begins with the bucket, with or without a slash before it.
@@ -68,9 +76,9 @@ impl Names {
         if said.contains("://") {
             return Some(self.path.clone());
         }
-        let (stores, clients) = self.renamed.as_ref()?;
         let path = said.strip_prefix('/').unwrap_or(said);
-        let rest = path.strip_prefix(stores.as_str()).filter(|rest| rest.is_empty() || rest.starts_with(['/', '?']))?;
+        let (name, rest) = path.split_at(path.find(['/', '?']).unwrap_or(path.len()));
+        let clients = self.bucket(name)?;
         let slash = &said[..said.len() - path.len()];
         Some(format!("{slash}{clients}{rest}"))
     }
@@ -320,7 +328,10 @@ mod tests {
 
     fn names(renamed: bool) -> Names {
         Names {
-            renamed: renamed.then(|| ("new".to_owned(), "o&d".to_owned())),
+            buckets: match renamed {
+                true => vec![("new".to_owned(), "o&d".to_owned()), ("from".to_owned(), "sour<e".to_owned())],
+                false => vec![("b".to_owned(), "b".to_owned()), ("b".to_owned(), "never".to_owned())],
+            },
             host: "gate".into(),
             url: "http://gate/o&d/k".into(),
             path: "/o&d/k".into(),
@@ -374,6 +385,10 @@ mod tests {
             ("<BucketName>new</BucketName><Key>new</Key>", "<BucketName>o&amp;d</BucketName><Key>new</Key>"),
             ("<Resource>/new/new</Resource>", "<Resource>/o&amp;d/new</Resource>"),
             ("<Resource>new</Resource>", "<Resource>o&amp;d</Resource>"),
+            ("<Bucket>n&#101;w</Bucket>", "<Bucket>o&amp;d</Bucket>"),
+            ("<BucketName>from</BucketName>", "<BucketName>sour&lt;e</BucketName>"),
+            ("<Resource>/from/k</Resource>", "<Resource>/sour&lt;e/k</Resource>"),
+            ("<BucketName>other</BucketName>", "<BucketName>other</BucketName>"),
             ("<Resource>/newer/k</Resource>", "<Resource>/newer/k</Resource>"),
             ("<Resource>/other/&lt;k</Resource>", "<Resource>/other/&lt;k</Resource>"),
             ("<Resource><![CDATA[/new/a&b]]></Resource>", "<Resource>/o&amp;d/a&amp;b</Resource>"),
@@ -382,6 +397,8 @@ mod tests {
             assert_eq!(rewritten(&document(stores), true).await, document(clients));
             assert_eq!(rewritten(&document(stores), false).await, document(stores));
         }
+        let own = "<Error><BucketName>b</BucketName><Resource>/b/k</Resource></Error>";
+        assert_eq!(rewritten(own, false).await, own, "the bucket that was asked for comes first");
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //! bucket. Which answers those are is said here; `rename` changes them. Everything that is held here is bounded.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderValue, Method};
 
 use crate::backend::{Body, collect};
 use crate::error::{self, Error, Kind};
@@ -19,17 +19,56 @@ pub enum Naming {
     Place,
 }
 
-/// What the answer to such a request names.
-pub fn naming(method: &Method, target: &S3Target, query: &str, headers: &HeaderMap) -> Naming {
+/// What a bucket has besides its contents: answers to these do not name it.
+const SETTINGS: &[&str] = &[
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "lifecycle",
+    "location",
+    "logging",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "replication",
+    "requestPayment",
+    "tagging",
+    "versioning",
+    "website",
+];
+
+/// What the answer to such a request names, which may copy. An `uploadId` without a value is none to most stores, which then give
+/// the object.
+pub fn naming(method: &Method, target: &S3Target, query: &str, copies: bool) -> Naming {
     let has = |wanted: &[u8]| query_pairs(query).any(|(name, _)| percent_decode(name) == wanted);
-    match (*method == Method::POST, has(b"uploadId"), &target.key) {
-        (true, true, _) => Naming::Place,
-        (_, _, None) if method == Method::GET => Naming::Bucket,
-        (_, true, Some(_)) => Naming::Bucket,
-        (true, _, Some(_)) if has(b"uploads") => Naming::Bucket,
-        _ if headers.contains_key("x-amz-copy-source") => Naming::Bucket,
+    let names_an_upload = || query_pairs(query).any(|(name, value)| percent_decode(name) == b"uploadId" && !value.is_empty());
+    match (method, &target.key) {
+        (&Method::POST, _) if has(b"uploadId") => Naming::Place,
+        (&Method::POST, Some(_)) if has(b"uploads") => Naming::Bucket,
+        (&Method::GET, None) if is_listing(query) => Naming::Bucket,
+        (&Method::GET, Some(_)) if names_an_upload() => Naming::Bucket,
+        (&Method::PUT, Some(_)) if copies => Naming::Bucket,
         _ => Naming::Nothing,
     }
+}
+
+/// Whether a GET of a bucket is one that S3 lists its objects, versions or uploads for, and not one of its settings.
+fn is_listing(query: &str) -> bool {
+    let mut names = query_pairs(query).map(|(name, _)| percent_decode(name));
+    let mut is_a_setting = false;
+    let says_so = names.any(|name| {
+        is_a_setting |= SETTINGS.iter().any(|setting| name == setting.as_bytes());
+        [&b"list-type"[..], b"versions", b"uploads"].contains(&&name[..])
+    });
+    says_so || !is_a_setting
 }
 
 /// The `Location` header for a client that does not see the store: `path` as it asked for it, or the bucket that it made.
@@ -76,14 +115,19 @@ mod tests {
     fn an_objects_own_bytes_are_never_looked_into() {
         let naming_of = |method: Method, key: Option<&str>, query: &str, copy: bool| {
             let target = S3Target { bucket: Some("b".into()), key: key.map(|k| k.into()), ..S3Target::default() };
-            let mut headers = HeaderMap::new();
-            if copy {
-                headers.insert("x-amz-copy-source", HeaderValue::from_static("b/k"));
-            }
-            naming(&method, &target, query, &headers)
+            naming(&method, &target, query, copy)
         };
-        for query in ["", "versionId=v", "partNumber=1", "x-id=GetObject", "tagging"] {
-            assert_eq!(naming_of(Method::GET, Some("k"), query, false), Naming::Nothing, "{query}");
+        for query in ["", "versionId=v", "partNumber=1", "x-id=GetObject", "tagging", "uploadId", "uploadId=", "uploads"] {
+            for copy in [false, true] {
+                assert_eq!(naming_of(Method::GET, Some("k"), query, copy), Naming::Nothing, "{query}");
+                assert_eq!(naming_of(Method::HEAD, Some("k"), query, copy), Naming::Nothing, "{query}");
+            }
+        }
+        for query in ["location", "policy=", "cors", "tagging", "x-id=GetBucketAcl&acl", "location&prefix=x"] {
+            assert_eq!(naming_of(Method::GET, None, query, false), Naming::Nothing, "{query}");
+        }
+        for query in ["", "prefix=a", "versions", "uploads=", "location&list-type=2", "version%73&acl", "unknown"] {
+            assert_eq!(naming_of(Method::GET, None, query, false), Naming::Bucket, "{query}");
         }
         assert_eq!(naming_of(Method::PUT, Some("k"), "", false), Naming::Nothing);
         assert_eq!(naming_of(Method::PUT, Some("k"), "", true), Naming::Bucket);

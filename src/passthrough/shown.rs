@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::stream::iter;
-use http::{HeaderValue, Response, header};
+use http::{HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Instant, timeout_at};
 
@@ -25,8 +25,9 @@ impl Route {
     /// What of an answer that is no error names the bucket, if that has another name here, or the store.
     pub(super) fn naming(&self, ask: &Ask<'_>) -> Naming {
         let query = ask.head.uri.query().unwrap_or_default();
-        match rewrite::naming(&ask.head.method, ask.target, query, &ask.head.headers) {
-            Naming::Bucket if self.renamed.is_none() => Naming::Nothing,
+        let is_another = |(stores, clients): &(String, String)| stores != clients;
+        match rewrite::naming(&ask.head.method, ask.target, query, self.source.is_some()) {
+            Naming::Bucket if self.renamed.is_none() && !self.source.as_ref().is_some_and(is_another) => Naming::Nothing,
             naming => naming,
         }
     }
@@ -37,8 +38,13 @@ impl Route {
         let host = host(ask.head).unwrap_or_default().to_owned();
         let path = ask.head.uri.path().to_owned();
         let clients = ask.target.bucket.clone().unwrap_or_default();
-        let renamed = self.renamed.clone().map(|stores| (stores, clients));
-        Names { renamed, url: format!("{scheme}://{host}{path}"), host, path }
+        let own = (self.renamed.clone().unwrap_or_else(|| clients.clone()), clients);
+        Names {
+            buckets: [own].into_iter().chain(self.source.clone()).collect(),
+            url: format!("{scheme}://{host}{path}"),
+            host,
+            path,
+        }
     }
 }
 
@@ -51,6 +57,8 @@ pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -
     }
     match is_error {
         true => named_error(response, route.names(ask)).await,
+        // A store that does not know of uploads gives the object; a list of parts has no such header.
+        false if ask.head.method == Method::GET && response.headers().contains_key(header::ETAG) => Ok(response),
         false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
         false => Ok(response),
     }

@@ -144,6 +144,7 @@ MORE_THAN_SAID = {
     "more-than-announced": answer(200, {"etag": '"l"'}, BODY) + b"and more",
     "another-answer": answer(200, {"etag": '"l"'}, BODY) + FORGED,
     "the-same-length-twice": head(f"content-length: {len(BODY)}", f"content-length: {len(BODY)}") + BODY,
+    "the-same-length-twice-in-one": head(f"content-length: {len(BODY)}, {len(BODY)}") + BODY,
     "behind-the-last-chunk": chunked(b"3e8\r\n" + BODY + b"\r\n0\r\n\r\n") + FORGED,
     "a-trailer": chunked(b"3e8\r\n" + BODY + b"\r\n0\r\nx-amz-meta-forged: yes\r\n\r\n"),
     "an-upgrade": head("connection: upgrade, x-hop", "upgrade: h2c", "x-hop: 1", f"content-length: {len(BODY)}") + BODY,
@@ -160,7 +161,8 @@ def test_what_is_more_than_said_is_nobodys(gateway: Gateway, scripted: ScriptedS
         assert (heard.status, heard.body, heard.broken) == (200, BODY, None), heard
         headers = {name.lower() for name, _ in heard.headers}
         assert not headers & {"upgrade", "x-hop", "link", "x-amz-meta-forged"}, heard
-        assert sum(name.lower() == "content-length" for name, _ in heard.headers) <= 1, heard
+        lengths = [value for name, value in heard.headers if name.lower() == "content-length"]
+        assert lengths in ([], [str(len(BODY))]), heard
     part = batch_get(gateway.s3, "lie-more", ["k"]).parts[0]
     assert (part.status, part.body) == (200, BODY), part
 

@@ -246,7 +246,8 @@ def test_versions_of_a_renamed_bucket(renaming: Gateway) -> None:
 def odd(start_gateway: Callable[..., Gateway], scripted: ScriptedStore) -> Gateway:
     """A scripted store, of which two backends are made: what is on one of them is not on the other."""
     backends = [Backend("one", "one-*", scripted.target), Backend("two", "two-*", scripted.target)]
-    return start_gateway(backends, route("as-one", "one", "stores-name"), "odd")
+    more = route("as-one", "one", "stores-name") + route("copied-from", "one", "stores-source")
+    return start_gateway(backends, more, "odd")
 
 
 XML = {"content-type": "application/xml"}
@@ -302,6 +303,52 @@ def test_a_name_that_does_not_end_breaks_the_answer(odd: Gateway, scripted: Scri
         assert b"stores-name" not in said and not said.endswith(b"0\r\n\r\n"), said
 
 
+@pytest.mark.parametrize("query", ["?uploadId=", "?uploadId", "?uploadId=u", ""])
+def test_an_object_is_never_looked_into_whatever_its_client_says(
+    odd: Gateway, scripted: ScriptedStore, query: str
+) -> None:
+    """Also where the store does not know of uploads and gives the object."""
+    stores, _ = ODD_LISTINGS["namespace"]
+    scripted.on("stores-name", lambda ask: answer(200, {**XML, "etag": '"e"'}, stores.encode()))
+    heard = call(odd.s3, "GET", f"/as-one/k{query}", {"x-amz-copy-source": "/as-one/k"})
+    assert (heard.status, heard.body, heard.get("content-length")) == (200, stores.encode(), str(len(stores))), heard
+
+
+@pytest.mark.parametrize("query", ["location", "policy", "cors", "tagging"])
+def test_a_setting_of_a_renamed_bucket_keeps_its_length(odd: Gateway, scripted: ScriptedStore, query: str) -> None:
+    scripted.on("stores-name", lambda ask: answer(200, XML, b"<LocationConstraint>eu</LocationConstraint>"))
+    assert call(odd.s3, "GET", f"/as-one?{query}").get("content-length") == "43"
+
+
+def exchange_1_0(target: Target, path: str) -> tuple[bytes, bool]:
+    """What comes for a GET over HTTP/1.0, and whether it ends in a reset."""
+    with socket.create_connection(target.address, timeout=20) as sock:
+        sock.sendall(sign(target, "GET", path).raw("HTTP/1.0"))
+        said = b""
+        try:
+            while more := sock.recv(65536):
+                said += more
+        except ConnectionResetError:
+            return said, True
+        return said, False
+
+
+def test_half_an_answer_over_http_1_0_does_not_look_whole(odd: Gateway, scripted: ScriptedStore) -> None:
+    """There only the connection's end says where a listing of a renamed bucket ends, or what came in chunks."""
+    listed = answer(200, XML, ODD_LISTINGS["namespace"][0].encode())
+    chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    for whole, half in (
+        (listed, listed[:-8] + CLOSE),
+        (chunked + b"3\r\nabc\r\n0\r\n\r\n", chunked + b"3\r\nabc\r\n" + CLOSE),
+    ):
+        scripted.on("stores-name", lambda ask, whole=whole: whole)
+        said, is_reset = exchange_1_0(odd.s3, "/as-one?list-type=2")
+        assert said.endswith((ODD_LISTINGS["namespace"][1].encode(), b"\r\n\r\nabc")) and not is_reset, said
+        scripted.on("stores-name", lambda ask, half=half: half)
+        said, is_reset = exchange_1_0(odd.s3, "/as-one?list-type=2")
+        assert is_reset, said
+
+
 ADDRESS = "10.9.8.7:8333"
 HIDDEN = (
     f"<BucketName>stores-name</BucketName><Resource>/stores-name/k</Resource><Endpoint>stores-name.{ADDRESS}</Endpoint>"
@@ -334,6 +381,7 @@ def test_no_header_shows_the_store(odd: Gateway, scripted: ScriptedStore) -> Non
         "alt-svc": f'h3="{ADDRESS}"',
         "refresh": f"0; url=http://{ADDRESS}/",
         "seaweed-x-amz-owner": ADDRESS,
+        "link": f"<http://{ADDRESS}/>; rel=preconnect",
         "server": "Scripted",
         "x-amz-website-redirect-location": "http://elsewhere.test/page",
     }
@@ -344,6 +392,14 @@ def test_no_header_shows_the_store(odd: Gateway, scripted: ScriptedStore) -> Non
         assert_nothing_of(heard, ADDRESS)
         assert heard.get("server") == "Scripted"
         assert heard.get("x-amz-website-redirect-location") == "http://elsewhere.test/page", "an object's own"
+
+
+def test_a_header_that_comes_several_times_shows_the_store_none_of_them(odd: Gateway, scripted: ScriptedStore) -> None:
+    several = f"location: /k\r\nlocation: http://{ADDRESS}/\r\nx-amz-bucket-region: a\r\nx-amz-bucket-region: b\r\n"
+    scripted.on("one-own", lambda _: f"HTTP/1.1 200 OK\r\n{several}content-length: 0\r\n\r\n".encode())
+    heard = call(odd.s3, "PUT", "/one-own/k", {}, b"")
+    said = [pair for pair in heard.headers if pair[0].lower() in ("location", "x-amz-bucket-region")]
+    assert sorted(value for _, value in said) == sorted(["/k", odd.s3.region]), heard
 
 
 def test_where_an_upload_ended_up_is_at_the_gateway(odd: Gateway, scripted: ScriptedStore) -> None:
@@ -385,6 +441,20 @@ def test_a_copy_from_a_renamed_bucket_names_it_as_the_store_does(odd: Gateway, s
     scripted.on("one-target", lambda _: answer(200, XML, b"<CopyObjectResult/>"))
     assert call(odd.s3, "PUT", "/one-target/k", {"x-amz-copy-source": "as-one/dir%2Fk?versionId=v"}).status == 200
     assert scripted.of("one-target")[-1].headers["x-amz-copy-source"] == "/stores-name/dir%2Fk?versionId=v"
+
+
+@pytest.mark.parametrize("status", [404, 200])
+def test_a_copy_that_fails_names_the_bucket_that_it_is_about(
+    odd: Gateway, scripted: ScriptedStore, status: int
+) -> None:
+    """That may be the source, and by the time that a store knows its status may be said."""
+    for target, at_store in (("one-target", "one-target"), ("as-one", "stores-name")):
+        for stores, clients in (("stores-source", "copied-from"), (at_store, target), ("one-third", "one-third")):
+            members = f"<BucketName>{stores}</BucketName><Resource>/{stores}/k</Resource>"
+            scripted.on(at_store, lambda _, members=members: error(status, "NoSuchBucket", members))
+            heard = call(odd.s3, "PUT", f"/{target}/k", {"x-amz-copy-source": "/copied-from/k"})
+            assert (heard.status, heard.xml("Code")) == (status, "NoSuchBucket"), heard
+            assert (heard.xml("BucketName"), heard.xml("Resource")) == (clients, f"/{clients}/k"), heard
 
 
 # A bucket that is somewhere else
@@ -496,6 +566,35 @@ def test_trap_a_store_leads_nobody_to_another_host(
     assert (part.status, part.code) == (502, "BadGateway")
     assert elsewhere.authority.encode() not in part.body
     assert len(scripted.of(bucket)) == 5
+
+
+@pytest.mark.parametrize("status", [301, 307])
+def test_a_store_whose_host_is_its_regions_name_is_led_nowhere_by_another(
+    start_gateway: Callable[..., Gateway], scripted: ScriptedStore, status: int
+) -> None:
+    """`http://garage:3900` in the region `garage`: what it calls a region must not become a host."""
+    endpoint = scripted.target.endpoint.replace("127.0.0.1", "localhost")
+    target = Target(endpoint, scripted.target.credentials, "localhost")
+    gateway = start_gateway([Backend("local", "local-*", target)], "", f"local-{status}")
+    foreign = {"x-amz-bucket-region": "ip6-localhost", "location": "http://169.254.169.254/"}
+    scripted.on(f"local-{status}", lambda ask: answer(status, foreign))
+    for method, body in (("GET", b""), ("PUT", b"data"), ("PUT", b"data")):
+        assert call(gateway.s3, method, f"/local-{status}/k", {}, body).status in (502, 503)
+    asked = [(ask.headers["host"], ask.region) for ask in scripted.of(f"local-{status}")]
+    host = "localhost:" + scripted.authority.split(":")[1]
+    assert asked == [(host, "localhost"), *[(host, "ip6-localhost")] * 3], "signed for it, and sent to nobody else"
+
+
+def test_a_refusal_that_does_not_end_is_waited_for_once(odd: Gateway, scripted: ScriptedStore) -> None:
+    """From its head on: by whoever looks for a region in it, and by whoever looks for a code."""
+    scripted.on("one-stuck", lambda _: b"HTTP/1.1 400 Bad\r\ncontent-length: 100\r\n\r\n<Error>")
+    waited: list[float] = []
+    # What is busy may be late, but not always.
+    while len(waited) < 4 and min(waited, default=9.0) > 5.7:
+        started = time.monotonic()
+        assert call(odd.s3, "GET", "/one-stuck/k").status == 502
+        waited.append(time.monotonic() - started)
+    assert 4 < min(waited) < 5.7, "an attempt's time, and not a second more"
 
 
 def test_another_key_is_not_followed(odd: Gateway, scripted: ScriptedStore) -> None:

@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{StreamExt, iter};
-use http::{Method, Response, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
@@ -33,6 +33,35 @@ pub(super) fn no_answer(response: &Response<Incoming>) -> Option<BackendError> {
         }
     }
     None
+}
+
+/// A length that is said more than once is said once. Nothing where it is none, or several that differ.
+pub(super) fn with_one_length(mut response: Response<Incoming>) -> Result<Response<Incoming>, BackendError> {
+    match one_length(response.headers()) {
+        Ok(Some(length)) => drop(response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
+        Ok(None) => {}
+        Err(()) => return Err(BackendError { kind: BackendErrorKind::Unframed, source: "a Content-Length that is none".into() }),
+    }
+    Ok(response)
+}
+
+/// The number to write instead of what is there, if that is not one number already.
+fn one_length(headers: &HeaderMap) -> Result<Option<u64>, ()> {
+    let number = |text: &[u8]| {
+        let digits = Some(text.trim_ascii()).filter(|text| !text.is_empty() && text.iter().all(u8::is_ascii_digit));
+        digits.and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok()).ok_or(())
+    };
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let (Some(first), more) = (values.next(), values.next().is_some()) else { return Ok(None) };
+    if !more && first.as_bytes().iter().all(u8::is_ascii_digit) {
+        return number(first.as_bytes()).map(|_| None);
+    }
+    let mut all = headers.get_all(header::CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    let length = number(all.next().ok_or(())?)?;
+    match all.all(|text| number(text) == Ok(length)) {
+        true => Ok(Some(length)),
+        false => Err(()),
+    }
 }
 
 /// The longest head is the same whatever the buffer that it was read with.
@@ -87,6 +116,26 @@ pub(super) fn may_leave_a_body(method: &Method, uri: &Uri) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_is_one_number() {
+        let said = |values: &[&str]| {
+            let pairs = values.iter().map(|value| (header::CONTENT_LENGTH, HeaderValue::from_str(value).expect("text")));
+            one_length(&pairs.fold(HeaderMap::new(), |mut map, (name, value)| {
+                map.append(name, value);
+                map
+            }))
+        };
+        for values in [&[][..], &["3"], &["0"], &["007"]] {
+            assert_eq!(said(values), Ok(None), "{values:?} stays as it is");
+        }
+        for values in [&["3, 3"][..], &["3", "3"], &["3,3", "3"], &["3", "3"]] {
+            assert_eq!(said(values), Ok(Some(3)), "{values:?}");
+        }
+        for values in [&["3, 4"][..], &["3", "4"], &["3,"], &[""], &["+3"], &["3 3"], &["x"], &["99999999999999999999"]] {
+            assert_eq!(said(values), Err(()), "{values:?}");
+        }
+    }
 
     #[test]
     fn only_a_head_that_s3_does_not_know_may_leave_a_body() {

@@ -36,7 +36,7 @@ use tokio::time::Instant;
 use super::form::PostForm;
 use super::{
     Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Sender, Taught,
-    collect, empty_body, full_body,
+    WaitedSince, collect, empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -44,7 +44,7 @@ use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Room, Watched, exchange};
-use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head};
+use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head, with_one_length};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -125,7 +125,7 @@ impl S3Store {
         if let Some(started) = started {
             self.metrics.attempt_seconds.observe(started.elapsed().as_secs_f64());
         }
-        match answer.and_then(with_a_short_head) {
+        match answer.and_then(with_a_short_head).and_then(with_one_length) {
             Ok(response) => {
                 if let Some(refused) = no_answer(&response) {
                     self.metrics.attempts_no_answer.inc();
@@ -192,12 +192,14 @@ impl S3Store {
 
     /// Looks through an answer that may say where the bucket is, and marks it as [`Taught`] if that is news.
     async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
+        let since = Instant::now();
         let (head, body) = response.into_parts();
         let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
         let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
         let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
         let lesson = lesson(endpoint, bucket, asked, told);
         let mut response = Response::from_parts(head, body);
+        response.extensions_mut().insert(WaitedSince(since));
         if let Some(lesson) = lesson {
             let region = lesson.region.clone();
             match self.learnt.learn(bucket, lesson) {

@@ -153,10 +153,10 @@ impl Endpoint<'_> {
     /// This endpoint in another region, where its host names the region that it is in.
     fn in_region(&self, region: &str) -> Option<Authority> {
         let own = self.authority.host().to_ascii_lowercase();
-        let labels: Vec<_> = own.split('.').collect();
-        if let Some(at) = labels.iter().position(|label| *label == self.region) {
-            let moved: Vec<_> = labels.iter().enumerate().map(|(i, label)| if i == at { region } else { label }).collect();
-            return self.with_host(&moved.join("."));
+        let mut labels: Vec<_> = own.split('.').collect();
+        if let Some(at) = region_label(&labels, self.region) {
+            labels[at] = region;
+            return self.with_host(&labels.join("."));
         }
         let domain = global_domain(&own)?;
         self.with_host(&format!("s3.{region}.{domain}"))
@@ -176,13 +176,19 @@ fn global_domain(own: &str) -> Option<&str> {
     own.strip_prefix("s3.").filter(|domain| matches!(*domain, "amazonaws.com" | "amazonaws.com.cn"))
 }
 
+/// Which label of a host says the region. Never the first, nor one with fewer than two labels behind it: what it would be exchanged
+/// for could then be a host or a domain that anyone may own. Nor one of an address.
+fn region_label(labels: &[&str], region: &str) -> Option<usize> {
+    let is_a_name = labels.last().is_some_and(|label| label.starts_with(|first: char| first.is_ascii_alphabetic()));
+    let behind_the_first = 1..labels.len().saturating_sub(2);
+    behind_the_first.into_iter().find(|at| is_a_name && labels[*at] == region)
+}
+
 /// The region of `name`, if it is the host `own` but for that: one label that was `region` is another one; or both are endpoints of
 /// S3 on AWS, whose names have a few forms. Nobody but the owner of a host's domain can have such a name.
 fn regions_of(own: &str, region: &str, name: &str) -> Option<String> {
     let (ours, theirs): (Vec<_>, Vec<_>) = (own.split('.').collect(), name.split('.').collect());
-    // With fewer labels the region would be all of a domain that anyone may own.
-    let at = ours.iter().position(|label| *label == region).filter(|at| at + 2 < ours.len());
-    if let Some(at) = at
+    if let Some(at) = region_label(&ours, region)
         && ours.len() == theirs.len()
         && (0..ours.len()).all(|i| i == at || ours[i] == theirs[i])
         && is_region(theirs[at])
@@ -351,6 +357,64 @@ mod tests {
             assert_eq!(learnt("s3.amazonaws.com", "us-east-1", 307, &[("location", &location)], ""), None, "{name}");
         }
         assert_eq!(learnt("one.test", "one", 307, &[("location", "http://two.test/")], ""), None, "anyone may own it");
+        assert_eq!(learnt("one.pages.test", "one", 307, &[("location", "http://two.pages.test/")], ""), None, "so may this be");
+    }
+
+    #[test]
+    fn a_host_that_is_a_regions_name_is_no_other_regions_host() {
+        for (host, region) in [
+            ("garage:3900", "garage"),
+            ("one.test:80", "one"),
+            ("one.pages.test", "one"),
+            ("s3.one.test", "one"),
+            ("s3.one", "one"),
+            ("10.0.0.1:80", "0"),
+            ("s3.5.0.1", "5"),
+            ("[::ffff:10.0.0.1]:80", "0"),
+            ("s3.one.test.", "one"),
+        ] {
+            for name in ["localhost", "169", "two"] {
+                let named = [("x-amz-bucket-region", name)];
+                assert_eq!(learnt(host, region, 301, &named, ""), to(host, name, true), "the region only, and the host stays");
+                let evil = [("location", "http://169.254.169.254/"), named[0]];
+                assert_eq!(learnt(host, region, 307, &evil, ""), to(host, name, false));
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, cases: 2000, ..Default::default() })]
+
+        /// Whatever a store says, it is asked at the authority that was configured, or at one with the same port and the last two
+        /// labels of it, which is no address.
+        #[test]
+        fn a_store_is_asked_where_it_was_configured_or_beside_it(
+            labels in proptest::collection::vec("(one|two|s3|s3-one|dualstack|0|10|a|amazonaws|com|cn|localhost)", 1..6),
+            region in "(one|two|s3|0|10|a|com)",
+            port in "(:80|:9000)?",
+            status in proptest::sample::select(vec![301u16, 302, 307, 308, 400]),
+            said in "(two|localhost|169|10|evil\\.test|a-b|-x|\\[::1\\]|[a-z0-9.-]{1,8})",
+            names in proptest::bool::ANY,
+            other in proptest::collection::vec("(one|two|s3|s3-two|a|10|0|evil|amazonaws|com|cn|localhost)", 1..6),
+            other_port in "(:80|:9000)?",
+        ) {
+            let configured = format!("{}{port}", labels.join("."));
+            let location = format!("http://{}{other_port}/b/k", other.join("."));
+            let mut pairs = vec![("location", location.as_str())];
+            pairs.extend(names.then_some(("x-amz-bucket-region", said.as_str())));
+            let body = format!("<Error><Code>AuthorizationHeaderMalformed</Code><Region>{said}</Region><Endpoint>{said}</Endpoint></Error>");
+            for pairs in [&pairs[..], &pairs[1..]] {
+                let Some((asked, ..)) = learnt(&configured, &region, status, pairs, &body) else { continue };
+                if asked == configured {
+                    continue;
+                }
+                let asked: Authority = asked.parse().expect("an authority");
+                let tail = |host: &str| host.rsplit('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+                proptest::prop_assert!(asked.port_u16() == configured.parse::<Authority>().expect("an authority").port_u16());
+                proptest::prop_assert!(labels.len() >= 3 && tail(asked.host()) == labels.iter().rev().take(2).cloned().collect::<Vec<_>>());
+                proptest::prop_assert!(asked.host().parse::<std::net::IpAddr>().is_err());
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
