@@ -136,7 +136,10 @@ mod tests {
                 key = key.replace("//", "/");
             }
         }
-        while dots {
+        if !dots {
+            return Some(key[1..].to_owned());
+        }
+        loop {
             if key.ends_with("/.") || key.ends_with("/..") {
                 key.push('/');
             }
