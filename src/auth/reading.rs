@@ -136,15 +136,14 @@ mod tests {
                 key = key.replace("//", "/");
             }
         }
-        if !dots {
-            return Some(key[1..].to_owned());
+        let dots_at = |key: &str| {
+            let mut slashes = key.match_indices('/');
+            slashes.find(|(at, _)| key[*at..].starts_with("/./") || key[*at..].starts_with("/../")).map(|(at, _)| at)
+        };
+        if dots && (key.ends_with("/.") || key.ends_with("/..")) {
+            key.push('/');
         }
-        loop {
-            if key.ends_with("/.") || key.ends_with("/..") {
-                key.push('/');
-            }
-            let at = key.match_indices('/').find(|(at, _)| key[*at..].starts_with("/./") || key[*at..].starts_with("/../"));
-            let Some((at, _)) = at else { break };
+        while let Some(at) = dots_at(&key).filter(|_| dots) {
             if key[at..].starts_with("/./") {
                 key.replace_range(at..at + 2, "");
             } else {

@@ -99,8 +99,29 @@ def _two_signatures(draft: Draft, _direct: Answer, through: Answer, _difference:
     return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidArgument", "")
 
 
+def _not_s3(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    known = draft.method in ("GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS")
+    return own(through) and through.status == 405 and (not known or draft.path == "/")
+
+
+def _chunks_of_no_data(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    said = b"The value of x-amz-content-sha256 header is invalid." in through.body
+    return draft.signing in STREAMING and own(through) and through.status == 400 and (said or not through.body)
+
+
 BODY_FAULTS = {"sha256", "checksum", "chunk:1", "chunk:2", "trailer"}
 ENTRIES = [
+    Entry(
+        "not-s3",
+        "methods that S3 does not have, and what is no ListBuckets where no bucket is named, reach no store: there it "
+        "may be the store's administration, which would be done in the gateway's name",
+        _not_s3,
+    ),
+    Entry(
+        "chunks-of-no-data",
+        "only the data of objects and parts comes in chunks, as on S3; some stores take them for any body",
+        _chunks_of_no_data,
+    ),
     Entry(
         "own-words",
         "a refusal of the gateway's own has the store's status and code, but its own words and none of the store's headers",
