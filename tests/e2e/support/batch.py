@@ -67,10 +67,11 @@ class Batch:
 def comparable_headers(answer: Answer) -> list[tuple[str, str]]:
     """A lone GET's headers as a part would have them."""
     named = {token.strip().lower() for token in (answer.get("connection") or "").split(",")}
+    prefixes = ("proxy-", "batch-", "seaweed-x-amz-")
     return sorted(
         (name.lower(), value)
         for name, value in answer.headers
-        if name.lower() not in HEADERS_LEFT_OUT | named and not name.lower().startswith(("proxy-", "batch-"))
+        if name.lower() not in HEADERS_LEFT_OUT | named and not name.lower().startswith(prefixes)
     )
 
 
