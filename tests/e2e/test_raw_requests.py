@@ -2,6 +2,7 @@
 that are not framed, bodies that hide a second request. Each is refused in S3's words where its head could be read, or its
 connection closes; nothing is written, what is left of a body is never the next request, and nothing stays taken."""
 
+import contextlib
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -499,8 +500,10 @@ def http2_outcome(
     with http2.begin(target) as sock, sock.makefile("rb") as stream:
         flags = http2.END_HEADERS | (0 if body or not end else http2.END_STREAM)
         sock.sendall(http2.frame(http2.HEADERS, http2.encode(fields), flags, 1))
-        if body:
-            sock.sendall(http2.frame(http2.DATA, body, http2.END_STREAM if end else 0, 1))
+        # A head that is refused may have ended the connection already.
+        with contextlib.suppress(ConnectionError):
+            if body:
+                sock.sendall(http2.frame(http2.DATA, body, http2.END_STREAM if end else 0, 1))
         data, head = b"", b""
         try:
             while True:
