@@ -292,7 +292,9 @@ def test_a_plain_store_gives_the_same_parts_by_gets(
         assert (one.index, one.bucket, one.key, one.status) == (other.index, other.bucket, other.key, other.status)
         assert (one.data, one.etag, type(one.error)) == (other.data, other.etag, type(other.error))
         if one.error is None:
-            assert one.headers == other.headers
+            # What SeaweedFS says of the account that it was asked by does not go past the gateway.
+            own = {name: value for name, value in other.headers.items() if not name.startswith("seaweed-x-amz-")}
+            assert one.headers == own
         elif other.error is not None:
             assert one.error.code == other.error.code
     with pytest.raises(FileNotFoundError):
