@@ -71,7 +71,7 @@ def _signature_refused(answer: Answer) -> bool:
 
 def _presigned_repeated(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     names = [name.lower() for name, _ in draft.headers]
-    return draft.signing == PRESIGNED and len(names) != len(set(names)) and own(through) and through.status == 502
+    return draft.signing == PRESIGNED and len(names) != len(set(names)) and own(through) and through.status in (403, 502)
 
 
 def _error_length(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
