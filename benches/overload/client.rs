@@ -96,6 +96,8 @@ impl Client {
             {
                 Came::SlowDown
             }
+            // By status and code, since each refusal's own text has an id of its own.
+            Ok(Err(ClientError::Refused(refusal))) => Came::Failed(format!("{} {}", refusal.status, refusal.code)),
             Ok(Err(error)) => Came::Failed(error.to_string()),
             Err(_) => Came::GivenUp,
         }

@@ -16,6 +16,9 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// How far apart those windows begin.
 const STEP: Duration = Duration::from_millis(50);
 
+/// Kinds of trouble that are told one by one.
+const TROUBLES_MAX: usize = 5;
+
 /// Notes in the order in which requests ended.
 #[derive(Default)]
 pub struct Log(Mutex<Vec<Note>>);
@@ -58,7 +61,11 @@ impl Log {
                 *counts.entry(why.clone()).or_default() += 1;
             }
         }
-        let list: Vec<_> = counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();
+        let others = counts.len().saturating_sub(TROUBLES_MAX);
+        let mut list: Vec<_> = counts.iter().take(TROUBLES_MAX).map(|(what, count)| format!("{count} x {what}")).collect();
+        if others > 0 {
+            list.push(format!("{others} kinds more"));
+        }
         if list.is_empty() { String::new() } else { format!(": {}", list.join(", ")) }
     }
 

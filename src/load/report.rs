@@ -241,7 +241,8 @@ fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
 pub fn aligned(grid: &[Vec<String>]) -> String {
     let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| grid.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
+    // Wider than that nothing can be formatted; a longer cell only leaves its column.
+    let widths: Vec<_> = (0..columns).map(|column| width(column).min(usize::from(u16::MAX))).collect();
     let mut text = String::new();
     for row in grid {
         let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
@@ -258,6 +259,15 @@ pub fn aligned(grid: &[Vec<String>]) -> String {
 mod tests {
     use super::super::measured::Sample;
     use super::*;
+
+    #[test]
+    fn a_cell_of_any_length_is_printed_whole() {
+        let long = "x".repeat(70_000);
+        let grid = vec![vec![long.clone(), "1".to_owned()], vec!["y".to_owned(), "22".to_owned()]];
+        let text = aligned(&grid);
+        assert!(text.starts_with(&format!("  {long}   1\n  y ")));
+        assert!(text.ends_with("  22\n"));
+    }
 
     fn job(mode: Mode) -> Job {
         Job {
