@@ -1,8 +1,9 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
 //! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
-//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`]; [`accepted`]
-//! is whether it took our signature.
+//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; a [`peek`] is a look at how a body
+//! begins; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`]; [`accepted`] is whether it
+//! took our signature.
 //! Nothing here knows batches, clients or identities.
 
 pub mod accepted;
@@ -11,6 +12,7 @@ pub mod delayed;
 pub mod embedded;
 pub mod form;
 pub mod limited;
+pub mod peek;
 pub mod registry;
 pub mod retry_budget;
 pub mod retrying;

@@ -16,6 +16,7 @@ use sha2::Sha256;
 use super::headers::{strip_checksums, strip_framing};
 use super::parts::without_checksums;
 use crate::auth::{Payer, Payload, Verdict, VerifiedBody, trailer_value_length};
+use crate::backend::peek::resumed;
 use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
 use crate::backend::s3::sign::EMPTY_SHA256;
 use crate::backend::{Body, BoxError, empty_body, full_body};
@@ -165,7 +166,7 @@ pub async fn prepare(
     headers.insert("x-amz-content-sha256", HeaderValue::from_static(UNSIGNED_TRAILER));
     headers.insert("x-amz-trailer", name);
     headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_length));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_left));
     Ok((Body::new(framed), verdict))
 }
 
@@ -228,7 +229,7 @@ impl http_body::Body for Trailers {
 /// take a connection that closes behind the head for an empty object.
 pub async fn begun(mut body: Body) -> std::result::Result<Body, BoxError> {
     let first = body.frame().await.transpose()?;
-    Ok(Body::new(Begun { first, rest: body }))
+    Ok(resumed(first, body))
 }
 
 /// Waits for the first bytes; a body that ends without any is none, however it was framed.
@@ -236,40 +237,13 @@ pub async fn settled(mut body: Body) -> std::result::Result<Body, BoxError> {
     while !body.is_end_stream() {
         match body.frame().await.transpose()? {
             Some(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                return Ok(Body::new(Begun { first: Some(frame), rest: body }));
+                return Ok(resumed(Some(frame), body));
             }
             Some(_) => {}
             None => break,
         }
     }
     Ok(empty_body())
-}
-
-/// A body of which `first` has been read already.
-pub fn resumed(first: Option<Bytes>, rest: Body) -> Body {
-    Body::new(Begun { first: first.map(Frame::data), rest })
-}
-
-/// A body whose first frame is here already.
-struct Begun {
-    first: Option<Frame<Bytes>>,
-    rest: Body,
-}
-
-impl http_body::Body for Begun {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, BoxError>>> {
-        match self.first.take() {
-            Some(frame) => Poll::Ready(Some(Ok(frame))),
-            None => Pin::new(&mut self.rest).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
-    }
 }
 
 /// aws-chunked framing without signatures, with the verified checksum behind the data. `Content-Encoding` does not name it:
@@ -279,7 +253,8 @@ struct Framed {
     inner: VerifiedBody<Body>,
     verdict: Verdict,
     trailer: HeaderName,
-    encoded_length: u64,
+    /// What is still to be sent, with its framing, in bytes.
+    encoded_left: u64,
     /// Bytes of the object that are not announced yet.
     unannounced: u64,
     /// Bytes that the current chunk still owes.
@@ -306,12 +281,12 @@ impl Framed {
         let value_length = trailer_value_length(trailer.as_str()).ok_or_else(unknown)?;
         let end = 3 + trailer.as_str().len() as u64 + 1 + value_length + 4;
         let too_large = || Error::new(Kind::EntityTooLarge, "the upload is too long to be framed");
-        let encoded_length = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
+        let encoded_left = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
         Ok(Self {
             inner,
             verdict,
             trailer,
-            encoded_length,
+            encoded_left,
             unannounced: length,
             owed: 0,
             begun: false,
@@ -333,6 +308,7 @@ impl Framed {
         let take = (self.left.len() as u64).min(self.owed) as usize;
         out.extend_from_slice(&self.left.split_to(take));
         self.owed -= take as u64;
+        self.encoded_left = self.encoded_left.saturating_sub(out.len() as u64);
         out.freeze()
     }
 
@@ -343,7 +319,9 @@ impl Framed {
             return Err("the body is not what was announced".into());
         }
         let line_end = if self.begun { "\r\n" } else { "" };
-        Ok(Bytes::from(format!("{line_end}0\r\n{name}:{}\r\n\r\n", value.to_str()?)))
+        let end = format!("{line_end}0\r\n{name}:{}\r\n\r\n", value.to_str()?);
+        self.encoded_left = self.encoded_left.saturating_sub(end.len() as u64);
+        Ok(end.into())
     }
 }
 
@@ -373,7 +351,7 @@ impl http_body::Body for Framed {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.encoded_length)
+        SizeHint::with_exact(self.encoded_left)
     }
 }
 

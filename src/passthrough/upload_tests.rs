@@ -129,6 +129,20 @@ async fn trap_a_length_that_wraps_when_it_is_framed_reaches_no_store() {
     }
 }
 
+#[tokio::test]
+async fn what_is_yet_to_be_sent_of_a_framed_body_is_known_at_any_time() {
+    let (mut headers, framed) = (trailing_headers(), trailing());
+    let quirks = quirks(Checksums::Forward, PayloadSigning::WhenKnown, false);
+    let prepared = prepare(Payload::UnsignedTrailer, Carried::Data, quirks, &mut headers, body(&framed), &mut Rich).await;
+    let mut body = begun(prepared.expect("right").0).await.expect("it begins");
+    let mut left = framed.len() as u64;
+    while let Some(frame) = body.frame().await {
+        left -= frame.expect("right").into_data().expect("data").len() as u64;
+        assert_eq!(body.size_hint().exact(), Some(left));
+    }
+    assert_eq!(left, 0);
+}
+
 #[test]
 fn the_length_of_the_framing_is_exact_or_none() {
     assert_eq!(framed_length(0), Some(0));

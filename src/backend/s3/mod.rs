@@ -34,6 +34,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::form::PostForm;
+use super::peek::peek;
 use super::{
     Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Sender, Taught,
     WaitedSince, collect, empty_body, full_body,
@@ -44,7 +45,7 @@ use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Room, Watched, exchange};
-use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head, with_one_length};
+use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, with_a_short_head, with_one_length};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -194,11 +195,11 @@ impl S3Store {
     async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
         let since = Instant::now();
         let (head, body) = response.into_parts();
-        let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
+        let peeked = peek(body, redirect::BODY_BYTES_MAX, since + redirect::BODY_PATIENCE).await;
         let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
-        let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
+        let told = Told { method, status: head.status, headers: &head.headers, body: &peeked.seen };
         let lesson = lesson(endpoint, bucket, asked, told);
-        let mut response = Response::from_parts(head, body);
+        let mut response = Response::from_parts(head, peeked.into_body());
         response.extensions_mut().insert(WaitedSince(since));
         if let Some(lesson) = lesson {
             let region = lesson.region.clone();
