@@ -14,6 +14,7 @@ mod nobody;
 mod outcome;
 mod parts;
 mod permitted;
+mod plan;
 mod preflight;
 mod refusal;
 mod rename;
