@@ -3,8 +3,8 @@
 
 use http::HeaderValue;
 
-use super::upload::{Carried, DOCUMENT_BYTES_MAX, UNSIGNED};
-use crate::backend::s3::sign::EMPTY_SHA256;
+use super::upload::{Carried, DOCUMENT_BYTES_MAX};
+use crate::backend::s3::sign::{EMPTY_SHA256, UNSIGNED_PAYLOAD};
 use crate::config::{Checksums, PayloadSigning, Quirks};
 use crate::error::{Error, Kind, Result};
 
@@ -62,7 +62,7 @@ impl Known {
         let Self { carried, length, is_empty, hash, trailer, has_md5 } = self;
         let signs_all = quirks.payload_signing == PayloadSigning::Always;
         if length == Some(0) && trailer.is_none() {
-            let ours = if is_empty || signs_all { EMPTY_SHA256 } else { UNSIGNED };
+            let ours = if is_empty || signs_all { EMPTY_SHA256 } else { UNSIGNED_PAYLOAD };
             return Ok(Plan::Nothing(hash.unwrap_or(HeaderValue::from_static(ours))));
         }
         let without_checksums = quirks.checksums == Checksums::Verify && carried == Carried::Parts;
@@ -79,7 +79,7 @@ impl Known {
         Ok(match trailer {
             trailer if signs_all => Plan::SignedChunks { length: length.ok_or_else(unknown)?, trailer },
             Some(trailer) => Plan::Chunks { length: length.expect("what has a trailer has a length"), trailer },
-            None => Plan::Streamed(HeaderValue::from_static(UNSIGNED)),
+            None => Plan::Streamed(HeaderValue::from_static(UNSIGNED_PAYLOAD)),
         })
     }
 }
@@ -122,35 +122,35 @@ mod tests {
         let nothing = |text| Nothing(value(text));
         let table = [
             // Data streams.
-            (bytes(Data, Some(5)), quirks(Forward, WhenKnown, true), streamed(UNSIGNED)),
-            (bytes(Data, None), quirks(Forward, WhenKnown, true), streamed(UNSIGNED)),
+            (bytes(Data, Some(5)), quirks(Forward, WhenKnown, true), streamed(UNSIGNED_PAYLOAD)),
+            (bytes(Data, None), quirks(Forward, WhenKnown, true), streamed(UNSIGNED_PAYLOAD)),
             (bytes(Data, Some(5)), quirks(Forward, Always, true), signed(None)),
             (hashed(bytes(Data, Some(5))), quirks(Forward, WhenKnown, true), streamed("hash")),
             (hashed(bytes(Data, None)), quirks(Verify, Always, true), streamed("hash")),
-            (hashed(bytes(Data, Some(5))), quirks(Forward, Never, true), streamed(UNSIGNED)),
+            (hashed(bytes(Data, Some(5))), quirks(Forward, Never, true), streamed(UNSIGNED_PAYLOAD)),
             (trailing(bytes(Data, Some(5))), quirks(Forward, WhenKnown, false), chunks(5)),
             (trailing(bytes(Data, Some(5))), quirks(Forward, Never, false), chunks(5)),
             (trailing(bytes(Data, Some(5))), quirks(Forward, Always, false), signed(Some("sum"))),
             (trailing(bytes(Data, Some(0))), quirks(Forward, WhenKnown, false), chunks(0)),
             // A document streams as well, unless its head must say what is in it.
-            (bytes(Document, Some(5)), quirks(Forward, WhenKnown, false), streamed(UNSIGNED)),
-            (bytes(Document, Some(5)), quirks(Verify, WhenKnown, false), streamed(UNSIGNED)),
+            (bytes(Document, Some(5)), quirks(Forward, WhenKnown, false), streamed(UNSIGNED_PAYLOAD)),
+            (bytes(Document, Some(5)), quirks(Verify, WhenKnown, false), streamed(UNSIGNED_PAYLOAD)),
             (bytes(Document, Some(5)), quirks(Forward, WhenKnown, true), whole.clone()),
             (bytes(Document, Some(5)), quirks(Forward, Never, true), whole.clone()),
             (bytes(Document, Some(5)), quirks(Forward, Always, false), whole.clone()),
             (bytes(Parts, Some(5)), quirks(Forward, Always, false), whole.clone()),
             (hashed(bytes(Document, Some(5))), quirks(Forward, Always, false), streamed("hash")),
-            (Known { has_md5: true, ..bytes(Document, Some(5)) }, quirks(Forward, WhenKnown, true), streamed(UNSIGNED)),
+            (Known { has_md5: true, ..bytes(Document, Some(5)) }, quirks(Forward, WhenKnown, true), streamed(UNSIGNED_PAYLOAD)),
             (Known { has_md5: true, ..bytes(Document, Some(5)) }, quirks(Forward, Always, true), whole.clone()),
             (bytes(Document, Some(DOCUMENT_BYTES_MAX)), quirks(Forward, WhenKnown, true), whole.clone()),
-            (bytes(Document, Some(DOCUMENT_BYTES_MAX + 1)), quirks(Forward, WhenKnown, true), streamed(UNSIGNED)),
-            (bytes(Document, None), quirks(Forward, WhenKnown, true), streamed(UNSIGNED)),
+            (bytes(Document, Some(DOCUMENT_BYTES_MAX + 1)), quirks(Forward, WhenKnown, true), streamed(UNSIGNED_PAYLOAD)),
+            (bytes(Document, None), quirks(Forward, WhenKnown, true), streamed(UNSIGNED_PAYLOAD)),
             // A list of parts is written anew where the store has no checksums, however long it is said to be.
             (hashed(bytes(Parts, None)), quirks(Verify, Never, false), Held { without_checksums: true }),
             (bytes(Parts, Some(DOCUMENT_BYTES_MAX + 1)), quirks(Verify, WhenKnown, false), Held { without_checksums: true }),
             // Of nothing there is a hash, but where it came in chunks, nobody may want it.
             (Known { is_empty: true, ..bytes(Data, Some(0)) }, quirks(Forward, Never, true), nothing(EMPTY_SHA256)),
-            (bytes(Data, Some(0)), quirks(Forward, WhenKnown, true), nothing(UNSIGNED)),
+            (bytes(Data, Some(0)), quirks(Forward, WhenKnown, true), nothing(UNSIGNED_PAYLOAD)),
             (bytes(Data, Some(0)), quirks(Forward, Always, true), nothing(EMPTY_SHA256)),
             (hashed(bytes(Parts, Some(0))), quirks(Verify, Never, true), nothing("hash")),
         ];

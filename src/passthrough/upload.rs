@@ -18,7 +18,8 @@ use super::parts::without_checksums;
 use super::plan::{Known, Plan};
 use crate::auth::{Payer, Payload, Verdict, VerifiedBody, trailer_value_length};
 use crate::backend::peek::resumed;
-use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::sign::UNSIGNED_PAYLOAD;
 use crate::backend::{Body, BoxError, empty_body, full_body};
 use crate::config::{Checksums, PayloadSigning, Quirks};
 use crate::error::{Error, Kind, Result};
@@ -26,12 +27,6 @@ use crate::types::{hex32, percent_decode, query_pairs};
 
 /// Size of the chunks that are sent to a backend, in bytes; the last one may be smaller. Common SDKs send as many.
 const CHUNK_BYTES: u64 = 1 << 20;
-
-/// `x-amz-content-sha256` of a request whose body is not signed.
-pub const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-
-/// `x-amz-content-sha256` of a chunked body with a checksum behind it.
-const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
 /// Longest document that is held whole where the store wants its hash before it, in bytes: a list of 10,000 parts with a checksum
 /// each is shorter.
@@ -155,7 +150,7 @@ async fn planned(
             headers.insert("x-amz-trailer", trailer);
             headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_left));
-            (HeaderValue::from_static(UNSIGNED_TRAILER), Body::new(framed))
+            (HeaderValue::from_static(UNSIGNED_CHUNKS_TRAILER), Body::new(framed))
         }
     };
     headers.insert("x-amz-content-sha256", sha256);
@@ -187,7 +182,7 @@ fn payload_has_trailer(payload: &Payload) -> bool {
 /// What a document that is here as a whole has in its head: its length and hash, and the `Content-MD5` that the store wants.
 pub fn finish_document(document: &Bytes, quirks: Quirks, headers: &mut HeaderMap) {
     let sha256 = match quirks.payload_signing {
-        PayloadSigning::Never => HeaderValue::from_static(UNSIGNED),
+        PayloadSigning::Never => HeaderValue::from_static(UNSIGNED_PAYLOAD),
         _ => HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe"),
     };
     headers.insert("x-amz-content-sha256", sha256);
