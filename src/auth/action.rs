@@ -149,14 +149,13 @@ const TABLE: &[Row] = &[
     (Object, "DELETE", "uploadId", "s3:AbortMultipartUpload", ""),
 ];
 
-/// Parameters that shape an answer but choose no operation.
-const HARMLESS: &[&str] = &[
+/// Parameters that shape what a listing shows and choose no operation. By Signature Version 2 nobody signs them, so anybody may add one.
+pub(super) const OF_LISTINGS: &[&str] = &[
     "bucket-region",
     "continuation-token",
     "delimiter",
     "encoding-type",
     "fetch-owner",
-    "id",
     "key-marker",
     "list-type",
     "marker",
@@ -166,6 +165,15 @@ const HARMLESS: &[&str] = &[
     "max-uploads",
     "part-number-marker",
     "prefix",
+    "start-after",
+    "upload-id-marker",
+    "version-id-marker",
+    "x-id",
+];
+
+/// Further parameters that shape an answer but choose no operation.
+const HARMLESS: &[&str] = &[
+    "id",
     "response-cache-control",
     "response-content-disposition",
     "response-content-encoding",
@@ -173,10 +181,6 @@ const HARMLESS: &[&str] = &[
     "response-content-type",
     "response-expires",
     "select-type",
-    "start-after",
-    "upload-id-marker",
-    "version-id-marker",
-    "x-id",
 ];
 
 /// What a request needs, all of it.
@@ -310,7 +314,7 @@ impl<'a> Query<'a> {
                 parsed.unknown |= !parsed.sub_resource.is_empty() && parsed.sub_resource != name;
                 parsed.sub_resource = name;
             } else {
-                parsed.unknown |= !HARMLESS.contains(&name.as_ref());
+                parsed.unknown |= ![OF_LISTINGS, HARMLESS].iter().any(|known| known.contains(&name.as_ref()));
             }
         }
         parsed.unknown |= part_number && !(parsed.sub_resource == "uploadId" || (verb == "GET" && parsed.sub_resource.is_empty()));

@@ -7,10 +7,8 @@ use s3s_sigv4::AmzContentSha256;
 use super::canonical::single;
 use super::claim::{Claim, parse_hex32};
 use super::refusals::unknown_payload;
+use crate::backend::s3::sign::UNSIGNED_PAYLOAD;
 use crate::error::{Error, Kind, Result};
-
-/// How a body that nobody signed is written in a canonical request.
-const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
 /// What a request says about its body, and the lines that may stand for it in the canonical request.
 pub(super) struct Declared<'a> {

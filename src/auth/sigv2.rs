@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha1::Sha1;
 use subtle::ConstantTimeEq;
 
+use super::action::OF_LISTINGS;
 use super::canonical::single;
 use super::claim::{parse_date, stamp_of_http_date};
 use crate::error::{Error, Kind, Result};
@@ -66,28 +67,6 @@ const SIGNED: &[&str] = &[
     "versioning",
     "versions",
     "website",
-];
-
-/// Parameters that nobody signs and that only shape what a listing shows.
-const UNSIGNED: &[&str] = &[
-    "bucket-region",
-    "continuation-token",
-    "delimiter",
-    "encoding-type",
-    "fetch-owner",
-    "key-marker",
-    "list-type",
-    "marker",
-    "max-buckets",
-    "max-keys",
-    "max-parts",
-    "max-uploads",
-    "part-number-marker",
-    "prefix",
-    "start-after",
-    "upload-id-marker",
-    "version-id-marker",
-    "x-id",
 ];
 
 /// Headers that clients repeat in a presigned URL, where they mean nothing: what is signed is the header.
@@ -235,7 +214,7 @@ fn check_query(query: &str, presigned: bool) -> Result<()> {
     for (name, value) in query_pairs(query) {
         let is_amz = is_amz(name);
         let of_the_signature = presigned && (is_amz || is_auth(name) || REPEATED.contains(&&*name.to_ascii_lowercase()));
-        let plain = !value.contains(';') && UNSIGNED.contains(&name);
+        let plain = !value.contains(';') && OF_LISTINGS.contains(&name);
         if !(of_the_signature || plain || SIGNED.contains(&name)) {
             let shown: String = name.chars().take(64).collect();
             let message =

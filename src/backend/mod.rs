@@ -1,8 +1,9 @@
 //! Stores behind the gateway. In comes a read or an opaque S3 request, out goes the store's own answer. [`s3`] speaks HTTP to
 //! one endpoint, [`embedded`] keeps objects in this process, [`delayed`] moves a store further away, for trials; [`limited`] says
 //! when a read may wait for one, [`breaker`] whether it is asked at all; [`retrying`] makes one logical read of many attempts, as
-//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`]; [`accepted`]
-//! is whether it took our signature.
+//! many as the [`retry_budget`] allows; a [`form`] is a request that says in its body who signed it; a [`peek`] is a look at how a body
+//! begins; [`registry`] holds them all by name. What each has to complain of goes through [`warnings`]; [`accepted`] is whether it
+//! took our signature.
 //! Nothing here knows batches, clients or identities.
 
 pub mod accepted;
@@ -11,6 +12,7 @@ pub mod delayed;
 pub mod embedded;
 pub mod form;
 pub mod limited;
+pub mod peek;
 pub mod registry;
 pub mod retry_budget;
 pub mod retrying;
@@ -113,16 +115,13 @@ impl Sender {
 pub struct Elsewhere;
 
 /// Among the extensions of an answer: the store does not do here what it was asked for, but said where the bucket is, and the same
-/// request goes there if it is sent once more.
+/// request goes there if it is sent once more. What has no body has been, as often as may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Taught;
 
 /// Among the extensions of an answer: its body has been waited for since then already.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitedSince(pub tokio::time::Instant);
-
-/// How often in a row a request is sent once more for that: the right host may still want another region.
-pub const LESSONS_MAX: u32 = 2;
 
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]
@@ -183,7 +182,8 @@ pub trait ObjectRead: Send + Sync {
 /// Forwards S3 requests as they are.
 pub trait Forward: Send + Sync {
     /// Sends `request`, whose URI is the path and query at the store (bucket already renamed, raw) and whose
-    /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once.
+    /// `x-amz-content-sha256` says how its body is to be signed; adds host and signature, nothing else. It is sent once; without a
+    /// body also once more, where the store did nothing but say where the bucket is.
     /// [`Elsewhere`] among its extensions asks for a new connection, [`Sender`] says in whose name, and [`form::PostForm`] makes
     /// it a form.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;

@@ -20,7 +20,7 @@ use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::redirect::Learnt;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
 use crate::backend::s3::{S3Store, connect, is_about_our_signature, object_path};
-use crate::backend::{Body, Forward, collect, empty_body, full_body};
+use crate::backend::{Body, collect, empty_body, full_body};
 use crate::config::Addressing;
 use crate::telemetry::Metrics;
 use crate::types::{WallClock, hex32};
@@ -131,7 +131,7 @@ impl Endpoint {
         *request.uri_mut() = Uri::from(path);
         *request.headers_mut() = headers;
         request.headers_mut().insert("x-amz-content-sha256", hash);
-        let answer = tokio::time::timeout(self.idle_timeout, self.store.forward(request)).await;
+        let answer = tokio::time::timeout(self.idle_timeout, self.store.forward_once(request)).await;
         Ok(answer.map_err(|_| self.silence())??)
     }
 

@@ -1,16 +1,16 @@
-//! The one line that a request leaves in the log, and its place among the requests in flight. A line is begun with the head
-//! of a request and written when its answer has ended, however it did. Invariants: one line for each request; it never holds
-//! the query, which may hold a signature.
+//! The one line that a request leaves in the log. It is begun with the head of a request and written when its answer has ended,
+//! however it did; until then it holds the request's place among those in flight. Invariants: one line for each request; it never
+//! holds the query, which may hold a signature.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::Method;
 use http::request::Parts;
 use tokio::time::Instant;
 
 use super::activity::UnderWay;
+use super::slots::Slot;
 use crate::backend::BackendError;
 use crate::error::{Error, Kind};
 use crate::telemetry::Metrics;
@@ -21,47 +21,6 @@ pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// Most characters of an error's message in the log: a message may quote what the client sent.
 const MESSAGE_CHARS_MAX: usize = 256;
-
-/// A place among the requests in flight, from the head of a request until its answer was taken, or sooner: by whoever holds
-/// a clone of it, all at once.
-#[derive(Clone)]
-pub(super) struct Slot(Arc<Place>);
-
-struct Place {
-    count: Arc<AtomicUsize>,
-    metrics: Arc<Metrics>,
-    is_free: AtomicBool,
-}
-
-impl Slot {
-    /// Takes a place, if fewer than `max` are taken.
-    pub fn take(count: &Arc<AtomicUsize>, max: usize, metrics: &Arc<Metrics>) -> Option<Self> {
-        let free = |taken| (taken < max).then_some(taken + 1);
-        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        metrics.requests_in_flight.inc();
-        Some(Self(Arc::new(Place { count: Arc::clone(count), metrics: Arc::clone(metrics), is_free: AtomicBool::new(false) })))
-    }
-
-    /// Somebody else may have the place.
-    pub fn give_back(&self) {
-        self.0.give_back();
-    }
-}
-
-impl Place {
-    fn give_back(&self) {
-        if !self.is_free.swap(true, Ordering::Relaxed) {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            self.metrics.requests_in_flight.dec();
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.give_back();
-    }
-}
 
 /// What the line tells of an error.
 struct Told {

@@ -14,8 +14,9 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::access::{AccessLine, Slot};
+use super::access::AccessLine;
 use super::activity::GivenUp;
+use super::slots::Slot;
 use crate::backend::{Body, BoxError};
 use crate::error::{Budget, Error, Kind};
 use crate::stall::{BreakOff, End, Holds, StallWatch, Watch};

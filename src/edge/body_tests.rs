@@ -1,14 +1,13 @@
 //! Clients that owe bytes and readers that take them slowly, on a paused clock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
 
 use http_body_util::BodyExt;
 
 use super::*;
 use crate::backend::full_body;
-use crate::edge::access::Slot;
 use crate::edge::activity::Activity;
+use crate::edge::slots::Slots;
 use crate::stall::{STALL_GRACE, Wanted};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
@@ -75,7 +74,7 @@ async fn the_time_in_which_nobody_asks_is_not_the_clients() {
 async fn a_client_that_sends_slowly_makes_room_when_a_place_is_wanted_and_one_that_keeps_us_waiting_little_does_not() {
     for (frame, seconds, makes_room) in [((1, 1100), 61, true), ((1, 40_000), 61, false), ((0, 10), 0, false)] {
         let scene = Scene::new();
-        let slot = Slot::take(&scene.count, 1, &scene.metrics).expect("free");
+        let slot = scene.slots.take().expect("free");
         let mut body = Owed::new(Client { frames: VecDeque::from(vec![frame; 200]), sleep: None }, TIMEOUT);
         body.makes_room(&scene.stalls, &slot);
         for _ in 0..seconds {
@@ -96,25 +95,26 @@ async fn a_client_that_sends_slowly_makes_room_when_a_place_is_wanted_and_one_th
 struct Scene {
     metrics: Arc<Metrics>,
     stalls: Arc<StallWatch>,
-    count: Arc<AtomicUsize>,
+    slots: Arc<Slots>,
     activity: Arc<Activity>,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self { metrics: Arc::new(Metrics::new()), stalls: Arc::default(), count: Arc::default(), activity: Activity::new() }
+        let metrics = Arc::new(Metrics::new());
+        Self { slots: Slots::new(1, &metrics), metrics, stalls: Arc::default(), activity: Activity::new() }
     }
 
     fn serve(&self, body: Body, cut: Option<CancellationToken>) -> Served {
         let (head, ()) = http::Request::get("/b/k").body(()).expect("valid").into_parts();
         let mut line = AccessLine::begin(&head, RequestId(1), true, &self.metrics, self.activity.begin());
-        line.slot = Slot::take(&self.count, 1, &self.metrics);
+        line.slot = self.slots.take();
         assert!(line.slot.is_some());
         Served::new(body, line, &self.stalls, Duration::from_secs(600), cut, None)
     }
 
     fn slot_is_free(&self) -> bool {
-        Slot::take(&self.count, 1, &self.metrics).is_some()
+        self.slots.take().is_some()
     }
 
     fn cuts(&self, reason: &str) -> u64 {

@@ -1,8 +1,8 @@
 //! Where requests come in and answers go out. [`listener`] accepts connections and bounds them in time, [`connections`] in
 //! number (each takes one of the [`descriptors`] of the process), [`backlog`] closes a listener without losing who waits there,
 //! [`ended`] says why one ended; [`Edge`] takes each request through one stack and turns whatever comes of it into an answer;
-//! [`answer`] renders failures; [`body`] watches both bodies; [`access`] is the request's line in the log; [`admin`] is the other
-//! port. It knows handlers only as [`Handler`]. Before them [`head`] refuses what no request may be.
+//! [`answer`] renders failures; [`body`] watches both bodies; [`access`] is the request's line in the log, [`slots`] its place;
+//! [`admin`] is the other port. It knows handlers only as [`Handler`]. Before them [`head`] refuses what no request may be.
 //!
 //! Invariant: every answer has a request id, every failure is S3's XML, every request ends in one log line.
 
@@ -18,10 +18,11 @@ mod ended;
 mod head;
 mod io;
 pub mod listener;
+mod slots;
 pub mod tls;
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use tokio::time::{Instant, sleep};
+use tokio::time::timeout;
 
 use crate::backend::{Body, BoxError};
 use crate::error::{Budget, Error, Result};
@@ -39,9 +40,10 @@ use crate::peer::Peer;
 use crate::stall::{BreakOff, STALL_GRACE, StallWatch, Wanted};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
-use access::{AccessLine, Slot};
+use access::AccessLine;
 use activity::UnderWay;
 use body::{Owed, Served};
+use slots::{Slot, Slots};
 
 /// What a handler made of a request.
 pub struct Handled {
@@ -72,9 +74,8 @@ pub struct EdgeConfig {
     pub access_log: bool,
 }
 
-/// How long whoever makes room may take to let go of its slot, and how often that is looked for.
+/// How long whoever makes room may take to let go of its slot.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
-const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
 /// The stack that every request passes.
 pub struct Edge<H> {
@@ -84,7 +85,7 @@ pub struct Edge<H> {
     metrics: Arc<Metrics>,
     stalls: Arc<StallWatch>,
     random: Mutex<SmallRng>,
-    in_flight: Arc<AtomicUsize>,
+    slots: Arc<Slots>,
     access_log: AtomicBool,
 }
 
@@ -94,7 +95,8 @@ impl<H: Handler> Edge<H> {
         metrics.requests_max.set(config.requests_max as i64);
         let access_log = AtomicBool::new(config.access_log);
         let (metrics, random) = (Arc::new(metrics), Mutex::new(random));
-        Self { handler, config, metrics, stalls, random, in_flight: Arc::default(), access_log }
+        let slots = Slots::new(config.requests_max, &metrics);
+        Self { handler, config, metrics, stalls, random, slots, access_log }
     }
 
     /// Streams that one HTTP/2 connection may have open: a few connections cannot take every place, and a good client is not
@@ -171,24 +173,16 @@ impl<H: Handler> Edge<H> {
         response.map(|body| Served::new(body, line, &self.stalls, patience, cut, batch))
     }
 
-    fn take_slot(&self) -> Option<Slot> {
-        Slot::take(&self.in_flight, self.config.requests_max, &self.metrics)
-    }
-
     /// A place among the requests in flight. Where all are taken, clients that stalled longest or are slowest make room first.
     async fn slot(&self) -> Option<Slot> {
         loop {
-            let slot = self.take_slot();
+            let slot = self.slots.take();
             if slot.is_some() || !self.stalls.make_room(Wanted::Slot).await {
                 return slot;
             }
             // Who makes room has let go once the task of its connection has run; another is asked only if it does not.
-            let until = Instant::now() + ROOM_TIMEOUT;
-            while Instant::now() < until {
-                if let Some(slot) = self.take_slot() {
-                    return Some(slot);
-                }
-                sleep(ROOM_PAUSE).await;
+            if let Ok(slot) = timeout(ROOM_TIMEOUT, self.slots.next()).await {
+                return Some(slot);
             }
         }
     }

@@ -14,6 +14,7 @@ mod nobody;
 mod outcome;
 mod parts;
 mod permitted;
+mod plan;
 mod preflight;
 mod refusal;
 mod rename;
@@ -221,14 +222,11 @@ impl Passthrough {
         let mut route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
-        let forward = quirks.checksums == Checksums::Forward;
-        let (body, verdict) = match forward {
-            true => VerifiedBody::new(payload, &headers, body)?,
-            false => VerifiedBody::checking(payload, &headers, body)?,
-        };
+        // Here and not only at the store, which may get another document.
+        let (body, verdict) = VerifiedBody::checking(payload, &headers, body)?;
         let mut reserved = Reserved::nothing(&self.memory);
         let document = body.collect(DELETE_BODY_BYTES_MAX, too_long, &mut reserved).await?;
-        deletes::check_digests(&document, &headers, ask.authenticated.scheme == Scheme::V2)?;
+        deletes::check_covered(ask.authenticated.scheme, &headers)?;
         // The text, what is read from it, and what is left of it.
         reserved.pay(3 * document.len() as u64).await?;
         let bucket = ask.target.bucket.as_deref().unwrap_or_default();
@@ -237,7 +235,7 @@ impl Passthrough {
             return Ok(xml_response(judged.all_denied()));
         }
         headers::strip_framing(&mut headers);
-        if !forward {
+        if quirks.checksums == Checksums::Verify {
             headers::strip_checksums(&mut headers);
         }
         let document = if judged.all_allowed() {

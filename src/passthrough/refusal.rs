@@ -2,14 +2,12 @@
 //! was signed, and with it the store's address. In: an answer of 400, 403 or 503; out: the same, or the error that the client is told
 //! in its place. Invariant: no more than 64 KiB are held, and none for longer than an attempt's time.
 
-use bytes::BytesMut;
 use http::{Method, Response};
 use http_body::Body as _;
-use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::upload;
 use crate::backend::breaker::Pass;
+use crate::backend::peek::{End, Peeked, peek};
 use crate::backend::warnings::Warning;
 use crate::backend::{Backend, Body, BoxError, Heard, Sender, WaitedSince, s3};
 use crate::error::{Error, Kind, Result};
@@ -30,33 +28,21 @@ pub async fn read_refusal(
 ) -> Result<Response<Body>> {
     let since = response.extensions().get().map_or_else(Instant::now, |WaitedSince(since)| *since);
     let until = since + backend.attempt_timeout;
-    let (head, mut body) = response.into_parts();
+    let (head, body) = response.into_parts();
     let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
-    let mut seen = BytesMut::new();
-    let mut ended = false;
-    while !ended && seen.len() < ERROR_BYTES_MAX {
-        let broken = match timeout_at(until, body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                seen.extend_from_slice(&frame.into_data().unwrap_or_default());
-                continue;
-            }
-            Ok(None) => {
-                ended = true;
-                continue;
-            }
-            Ok(Some(Err(error))) => error,
-            Err(late) => late.into(),
-        };
-        backend.judge(pass, &heard);
-        return Err(broken_error(broken));
-    }
-    let code = s3::error_code(&seen);
+    let peeked = peek(body, ERROR_BYTES_MAX, until).await;
+    let is_here = matches!(peeked.end, End::Whole | End::TooLong(_));
+    let code = s3::error_code(&peeked.seen).filter(|_| is_here);
     backend.judge(pass, &Heard { code: code.as_deref(), ..heard });
+    let peeked = match peeked {
+        Peeked { end: End::Broken(error), .. } => return Err(broken_error(error)),
+        Peeked { end: End::TooSlow(_), .. } => return Err(broken_error("the rest of it did not come in time".into())),
+        peeked => peeked,
+    };
     if let Some(error) = code.as_deref().and_then(|code| refused_signature(code, backend, sender)) {
         return Err(error);
     }
-    let first = (!seen.is_empty()).then(|| seen.freeze());
-    Ok(Response::from_parts(head, upload::resumed(first, body)))
+    Ok(Response::from_parts(head, peeked.into_body()))
 }
 
 /// What the client is told of a refusal that is about a signature. Never in the store's own words: they quote what was signed,

@@ -19,7 +19,8 @@ pub enum Naming {
     Place,
 }
 
-/// What a bucket has besides its contents: answers to these do not name it.
+/// What a bucket has besides its contents: answers to these do not name it. Fewer than `auth::action` knows: a store that has never
+/// heard of one lists the objects instead, and that names it.
 const SETTINGS: &[&str] = &[
     "accelerate",
     "acl",
@@ -126,7 +127,7 @@ mod tests {
         for query in ["location", "policy=", "cors", "tagging", "x-id=GetBucketAcl&acl", "location&prefix=x"] {
             assert_eq!(naming_of(Method::GET, None, query, false), Naming::Nothing, "{query}");
         }
-        for query in ["", "prefix=a", "versions", "uploads=", "location&list-type=2", "version%73&acl", "unknown"] {
+        for query in ["", "prefix=a", "versions", "uploads=", "location&list-type=2", "version%73&acl", "unknown", "abac"] {
             assert_eq!(naming_of(Method::GET, None, query, false), Naming::Bucket, "{query}");
         }
         assert_eq!(naming_of(Method::PUT, Some("k"), "", false), Naming::Nothing);

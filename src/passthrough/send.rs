@@ -5,11 +5,9 @@
 //! Invariant: what may have an effect, or has a body, is given to the store at most once; what the store only told another place
 //! for was not done, and does not count. A body that was sent on is gone: its client is told to send it again.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, Uri};
 use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -23,9 +21,7 @@ use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
-use crate::backend::{
-    Attempt, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, LESSONS_MAX, Sender, Taught, empty_body,
-};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
@@ -119,22 +115,19 @@ impl Passthrough {
         let until = Instant::now() + backend.response_timeout;
         let mut failures = 0;
         loop {
-            let again = failures > 0;
-            let mut attempt = pin!(forward_where_it_is(backend, || {
-                let mut request = request(ask, route, headers.clone(), empty_body());
-                if again {
-                    request.extensions_mut().insert(Elsewhere);
-                }
-                request
-            }));
+            let mut request = request(ask, route, headers.clone(), empty_body());
+            if failures > 0 {
+                request.extensions_mut().insert(Elsewhere);
+            }
+            let mut attempt = backend.store.forward(request);
             let patient_until = until.min(Instant::now() + backend.attempt_timeout);
-            let mut answer = timeout_at(patient_until, attempt.as_mut()).await;
+            let mut answer = timeout_at(patient_until, &mut attempt).await;
             serving.take().map(Serving::answered).unwrap_or_default();
             if answer.is_err() {
                 // It may come yet; but what hangs must not keep others from asking, nor the breaker from knowing.
                 permit = None;
                 pass.take().map(|pass| pass.overdue(failures > 0)).unwrap_or_default();
-                answer = timeout_at(until, attempt.as_mut()).await;
+                answer = timeout_at(until, &mut attempt).await;
             }
             let Ok(answer) = answer else { return Err(late(ask, backend)) };
             let error = match answer {
@@ -190,10 +183,7 @@ impl Passthrough {
         let pass = pass.renewed().map_err(not_asked)?;
         let mut serving = permit.as_ref().map(Permit::serving);
         let patient_until = Instant::now() + backend.attempt_timeout;
-        let mut attempt: BoxFuture<'_, _> = match is_end_stream {
-            true => Box::pin(forward_where_it_is(backend, || request(ask, route, headers.clone(), empty_body()))),
-            false => backend.store.forward(request(ask, route, headers, body)),
-        };
+        let mut attempt = backend.store.forward(request(ask, route, headers, body));
         let answer = loop {
             let last = sent.last();
             tokio::select! {
@@ -227,18 +217,6 @@ impl Passthrough {
     async fn permit(&self, backend: &Arc<Backend>) -> Result<Permit> {
         let busy = |Overloaded| Error::refused(Budget::Permits, "more is asked of the store than it can answer; try again shortly");
         timeout(backend.response_timeout, backend.limiter.admit()).await.unwrap_or(Err(Overloaded)).map_err(busy)
-    }
-}
-
-/// Sends what `make` makes, and once more each time that the store says where to: it did nothing but that.
-async fn forward_where_it_is(backend: &Backend, make: impl Fn() -> Request<Body>) -> Attempt {
-    let mut lessons = 0;
-    loop {
-        let response = backend.store.forward(make()).await?;
-        if lessons == LESSONS_MAX || response.extensions().get::<Taught>().is_none() {
-            return Ok(response);
-        }
-        lessons += 1;
     }
 }
 

@@ -4,16 +4,14 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
-use futures_util::stream::iter;
 use http::{HeaderValue, Method, Response, header};
-use http_body_util::{BodyExt, StreamBody};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::refusal::{ERROR_BYTES_MAX, broken_error};
 use super::rename::{self, Names};
 use super::rewrite::{self, Naming};
-use super::{Ask, Route, upload};
+use super::{Ask, Route};
+use crate::backend::peek::{End, peek};
 use crate::backend::{Body, full_body};
 use crate::error::Result;
 use crate::route::host;
@@ -78,23 +76,13 @@ async fn named_error(response: Response<Body>, names: Names) -> Result<Response<
         return Ok(named(response, names));
     }
     let until = Instant::now() + ERROR_PATIENCE;
-    let (mut head, mut body) = response.into_parts();
-    let mut seen = BytesMut::new();
-    while seen.len() <= ERROR_BYTES_MAX {
-        match timeout_at(until, body.frame()).await {
-            Ok(Some(Ok(frame))) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            Ok(Some(Err(error))) => {
-                body = Body::new(StreamBody::new(iter([Err(error)])));
-                break;
-            }
-            Ok(None) => {
-                let whole = rename::whole(&seen, &names).map_err(broken_error)?;
-                head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
-                return Ok(Response::from_parts(head, full_body(whole)));
-            }
-            Err(_) => break,
-        }
+    let (mut head, body) = response.into_parts();
+    // One more than may be, so that the end of what is just as long is seen.
+    let peeked = peek(body, ERROR_BYTES_MAX + 1, until).await;
+    if let End::Whole = peeked.end {
+        let whole = rename::whole(&peeked.seen, &names).map_err(broken_error)?;
+        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+        return Ok(Response::from_parts(head, full_body(whole)));
     }
-    let first = (!seen.is_empty()).then(|| seen.freeze());
-    Ok(named(Response::from_parts(head, upload::resumed(first, body)), names))
+    Ok(named(Response::from_parts(head, peeked.into_body()), names))
 }

@@ -15,9 +15,11 @@ use sha2::Sha256;
 
 use super::headers::{strip_checksums, strip_framing};
 use super::parts::without_checksums;
+use super::plan::{Known, Plan};
 use crate::auth::{Payer, Payload, Verdict, VerifiedBody, trailer_value_length};
-use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
-use crate::backend::s3::sign::EMPTY_SHA256;
+use crate::backend::peek::resumed;
+use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::sign::UNSIGNED_PAYLOAD;
 use crate::backend::{Body, BoxError, empty_body, full_body};
 use crate::config::{Checksums, PayloadSigning, Quirks};
 use crate::error::{Error, Kind, Result};
@@ -26,15 +28,9 @@ use crate::types::{hex32, percent_decode, query_pairs};
 /// Size of the chunks that are sent to a backend, in bytes; the last one may be smaller. Common SDKs send as many.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// `x-amz-content-sha256` of a request whose body is not signed.
-const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-
-/// `x-amz-content-sha256` of a chunked body with a checksum behind it.
-const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
-
 /// Longest document that is held whole where the store wants its hash before it, in bytes: a list of 10,000 parts with a checksum
 /// each is shorter.
-const DOCUMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub const DOCUMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// What a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +92,7 @@ pub async fn prepare(
     };
     let forward = quirks.checksums == Checksums::Forward;
     let trailer = headers.get("x-amz-trailer").filter(|_| forward && payload_has_trailer(&payload)).cloned();
-    let empty = !chunked && body.is_end_stream();
+    let is_empty = !chunked && body.is_end_stream();
     let (verified, verdict) = match (forward, carried) {
         (true, _) => VerifiedBody::new(payload, headers, body)?,
         (false, Carried::Parts) => VerifiedBody::checking_md5(payload, headers, body)?,
@@ -111,62 +107,72 @@ pub async fn prepare(
         let none = || Error::new(Kind::MissingContentLength, "x-amz-decoded-content-length is missing");
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length.ok_or_else(none)?));
     }
-    if length == Some(0) && trailer.is_none() {
-        verified.prove_empty().await?;
-        let sha256 = match hash {
-            Some(hash) => hash,
-            None if empty || quirks.payload_signing == PayloadSigning::Always => HeaderValue::from_static(EMPTY_SHA256),
-            None => HeaderValue::from_static(UNSIGNED),
-        };
-        headers.insert("x-amz-content-sha256", sha256);
-        return Ok((empty_body(), verdict));
-    }
-    let signs_all = quirks.payload_signing == PayloadSigning::Always;
-    let wants_md5 = quirks.content_md5 && !headers.contains_key("content-md5");
-    // The store has seen no checksums of the parts, so it is told none.
-    let has_parts = !forward && carried == Carried::Parts;
-    let wants_whole = carried != Carried::Data && (wants_md5 || (signs_all && hash.is_none()));
-    if has_parts || wants_whole && length.is_some_and(|length| length <= DOCUMENT_BYTES_MAX) {
-        let too_long = || Error::new(Kind::EntityTooLarge, "the document is longer than was announced, or than any list of parts");
-        let mut document = verified.collect(DOCUMENT_BYTES_MAX as usize, too_long, held).await?;
-        headers.extend(trailer.and(verdict.trailer()));
-        if has_parts {
-            document = without_checksums(document);
-            if let Some(md5) = headers.get_mut("content-md5") {
-                *md5 = content_md5(&document);
+    let has_md5 = headers.contains_key("content-md5");
+    let plan = Known { carried, length, is_empty, hash, trailer, has_md5 }.plan(quirks)?;
+    let body = planned(plan, verified, &verdict, quirks, headers, held).await?;
+    Ok((body, verdict))
+}
+
+/// The body that goes out by `plan`, and what of it its head says.
+async fn planned(
+    plan: Plan,
+    verified: VerifiedBody<Body>,
+    verdict: &Verdict,
+    quirks: Quirks,
+    headers: &mut HeaderMap,
+    held: &mut impl Payer,
+) -> Result<Body> {
+    let (sha256, body) = match plan {
+        Plan::Nothing(sha256) => {
+            verified.prove_empty().await?;
+            (sha256, empty_body())
+        }
+        Plan::Held { without_checksums } => {
+            let document = whole(verified, held).await?;
+            let document = if without_checksums { told_without_checksums(document, headers) } else { document };
+            finish_document(&document, quirks, headers);
+            return Ok(full_body(document));
+        }
+        Plan::Streamed(sha256) => (sha256, streamed(verified)),
+        Plan::SignedChunks { length, trailer } => {
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
+            match trailer {
+                None => (HeaderValue::from_static(SIGNED_CHUNKS), streamed(verified)),
+                Some(name) => {
+                    headers.insert("x-amz-trailer", name);
+                    let trailers = Trailers { inner: verified, verdict: verdict.clone(), ended: false };
+                    (HeaderValue::from_static(SIGNED_CHUNKS_TRAILER), Body::new(trailers))
+                }
             }
         }
-        finish_document(&document, quirks, headers);
-        return Ok((full_body(document), verdict));
-    }
-    if let Some(hash) = hash.filter(|_| quirks.payload_signing != PayloadSigning::Never) {
-        headers.insert("x-amz-content-sha256", hash);
-        return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
-    }
-    if signs_all {
-        let none =
-            || Error::new(Kind::MissingContentLength, "the store wants every upload signed, and this one has no Content-Length");
-        headers.insert("x-amz-decoded-content-length", HeaderValue::from(length.ok_or_else(none)?));
-        let Some(name) = trailer else {
-            headers.insert("x-amz-content-sha256", HeaderValue::from_static(SIGNED_CHUNKS));
-            return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
-        };
-        headers.insert("x-amz-content-sha256", HeaderValue::from_static(SIGNED_CHUNKS_TRAILER));
-        headers.insert("x-amz-trailer", name);
-        let trailers = Trailers { inner: verified, verdict: verdict.clone(), ended: false };
-        return Ok((Body::new(trailers), verdict));
-    }
-    let Some(name) = trailer else {
-        headers.insert("x-amz-content-sha256", HeaderValue::from_static(UNSIGNED));
-        return Ok((Body::new(verified.map_err(BoxError::from)), verdict));
+        Plan::Chunks { length, trailer } => {
+            let framed = Framed::new(verified, verdict.clone(), length, &trailer)?;
+            headers.insert("x-amz-trailer", trailer);
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_left));
+            (HeaderValue::from_static(UNSIGNED_CHUNKS_TRAILER), Body::new(framed))
+        }
     };
-    let length = length.expect("a chunked body has a length");
-    let framed = Framed::new(verified, verdict.clone(), length, &name)?;
-    headers.insert("x-amz-content-sha256", HeaderValue::from_static(UNSIGNED_TRAILER));
-    headers.insert("x-amz-trailer", name);
-    headers.insert("x-amz-decoded-content-length", HeaderValue::from(length));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(framed.encoded_length));
-    Ok((Body::new(framed), verdict))
+    headers.insert("x-amz-content-sha256", sha256);
+    Ok(body)
+}
+
+fn streamed(verified: VerifiedBody<Body>) -> Body {
+    Body::new(verified.map_err(BoxError::from))
+}
+
+async fn whole(verified: VerifiedBody<Body>, held: &mut impl Payer) -> Result<Bytes> {
+    let too_long = || Error::new(Kind::EntityTooLarge, "the document is longer than was announced, or than any list of parts");
+    verified.collect(DOCUMENT_BYTES_MAX as usize, too_long, held).await
+}
+
+/// A list of parts for a store that saw no checksum of them; a `Content-MD5` in `headers` is that of what is left.
+fn told_without_checksums(list: Bytes, headers: &mut HeaderMap) -> Bytes {
+    let list = without_checksums(list);
+    if let Some(md5) = headers.get_mut("content-md5") {
+        *md5 = content_md5(&list);
+    }
+    list
 }
 
 fn payload_has_trailer(payload: &Payload) -> bool {
@@ -176,7 +182,7 @@ fn payload_has_trailer(payload: &Payload) -> bool {
 /// What a document that is here as a whole has in its head: its length and hash, and the `Content-MD5` that the store wants.
 pub fn finish_document(document: &Bytes, quirks: Quirks, headers: &mut HeaderMap) {
     let sha256 = match quirks.payload_signing {
-        PayloadSigning::Never => HeaderValue::from_static(UNSIGNED),
+        PayloadSigning::Never => HeaderValue::from_static(UNSIGNED_PAYLOAD),
         _ => HeaderValue::from_bytes(&hex32(&Sha256::digest(document).into())).expect("hex digits are header-safe"),
     };
     headers.insert("x-amz-content-sha256", sha256);
@@ -228,7 +234,7 @@ impl http_body::Body for Trailers {
 /// take a connection that closes behind the head for an empty object.
 pub async fn begun(mut body: Body) -> std::result::Result<Body, BoxError> {
     let first = body.frame().await.transpose()?;
-    Ok(Body::new(Begun { first, rest: body }))
+    Ok(resumed(first, body))
 }
 
 /// Waits for the first bytes; a body that ends without any is none, however it was framed.
@@ -236,40 +242,13 @@ pub async fn settled(mut body: Body) -> std::result::Result<Body, BoxError> {
     while !body.is_end_stream() {
         match body.frame().await.transpose()? {
             Some(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                return Ok(Body::new(Begun { first: Some(frame), rest: body }));
+                return Ok(resumed(Some(frame), body));
             }
             Some(_) => {}
             None => break,
         }
     }
     Ok(empty_body())
-}
-
-/// A body of which `first` has been read already.
-pub fn resumed(first: Option<Bytes>, rest: Body) -> Body {
-    Body::new(Begun { first: first.map(Frame::data), rest })
-}
-
-/// A body whose first frame is here already.
-struct Begun {
-    first: Option<Frame<Bytes>>,
-    rest: Body,
-}
-
-impl http_body::Body for Begun {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, BoxError>>> {
-        match self.first.take() {
-            Some(frame) => Poll::Ready(Some(Ok(frame))),
-            None => Pin::new(&mut self.rest).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
-    }
 }
 
 /// aws-chunked framing without signatures, with the verified checksum behind the data. `Content-Encoding` does not name it:
@@ -279,7 +258,8 @@ struct Framed {
     inner: VerifiedBody<Body>,
     verdict: Verdict,
     trailer: HeaderName,
-    encoded_length: u64,
+    /// What is still to be sent, with its framing, in bytes.
+    encoded_left: u64,
     /// Bytes of the object that are not announced yet.
     unannounced: u64,
     /// Bytes that the current chunk still owes.
@@ -306,12 +286,12 @@ impl Framed {
         let value_length = trailer_value_length(trailer.as_str()).ok_or_else(unknown)?;
         let end = 3 + trailer.as_str().len() as u64 + 1 + value_length + 4;
         let too_large = || Error::new(Kind::EntityTooLarge, "the upload is too long to be framed");
-        let encoded_length = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
+        let encoded_left = framed_length(length).and_then(|chunks| chunks.checked_add(end)).ok_or_else(too_large)?;
         Ok(Self {
             inner,
             verdict,
             trailer,
-            encoded_length,
+            encoded_left,
             unannounced: length,
             owed: 0,
             begun: false,
@@ -333,6 +313,7 @@ impl Framed {
         let take = (self.left.len() as u64).min(self.owed) as usize;
         out.extend_from_slice(&self.left.split_to(take));
         self.owed -= take as u64;
+        self.encoded_left = self.encoded_left.saturating_sub(out.len() as u64);
         out.freeze()
     }
 
@@ -343,7 +324,9 @@ impl Framed {
             return Err("the body is not what was announced".into());
         }
         let line_end = if self.begun { "\r\n" } else { "" };
-        Ok(Bytes::from(format!("{line_end}0\r\n{name}:{}\r\n\r\n", value.to_str()?)))
+        let end = format!("{line_end}0\r\n{name}:{}\r\n\r\n", value.to_str()?);
+        self.encoded_left = self.encoded_left.saturating_sub(end.len() as u64);
+        Ok(end.into())
     }
 }
 
@@ -373,7 +356,7 @@ impl http_body::Body for Framed {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.encoded_length)
+        SizeHint::with_exact(self.encoded_left)
     }
 }
 

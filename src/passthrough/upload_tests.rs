@@ -103,10 +103,10 @@ async fn a_trailer_goes_on_as_one_unless_it_is_verified_here() {
     let framed_length = framed.len().to_string();
     let sent = |quirks| prepared(Payload::UnsignedTrailer, Carried::Data, quirks, trailing_headers(), &framed);
     let (headers, bytes, _) = sent(quirks(Forward, WhenKnown, false)).await.expect("right");
-    assert_eq!((text(&headers, "x-amz-content-sha256"), &bytes[..]), (UNSIGNED_TRAILER, &framed[..]));
+    assert_eq!((text(&headers, "x-amz-content-sha256"), &bytes[..]), (UNSIGNED_CHUNKS_TRAILER, &framed[..]));
     assert_eq!((text(&headers, "content-length"), headers.contains_key("content-encoding")), (framed_length.as_str(), false));
     let (headers, bytes, _) = sent(quirks(Verify, WhenKnown, false)).await.expect("right");
-    assert_eq!((text(&headers, "x-amz-content-sha256"), &bytes[..]), (UNSIGNED, DATA));
+    assert_eq!((text(&headers, "x-amz-content-sha256"), &bytes[..]), (UNSIGNED_PAYLOAD, DATA));
     assert_eq!(headers.len(), 2, "length and hash: {headers:?}");
     let (headers, bytes, trailers) = sent(quirks(Forward, Always, false)).await.expect("right");
     assert_eq!((text(&headers, "x-amz-content-sha256"), &bytes[..]), (SIGNED_CHUNKS_TRAILER, DATA));
@@ -127,6 +127,20 @@ async fn trap_a_length_that_wraps_when_it_is_framed_reaches_no_store() {
             assert_eq!(refused.expect_err("too long"), "EntityTooLarge", "{length} {checksums:?} {signing:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn what_is_yet_to_be_sent_of_a_framed_body_is_known_at_any_time() {
+    let (mut headers, framed) = (trailing_headers(), trailing());
+    let quirks = quirks(Checksums::Forward, PayloadSigning::WhenKnown, false);
+    let prepared = prepare(Payload::UnsignedTrailer, Carried::Data, quirks, &mut headers, body(&framed), &mut Rich).await;
+    let mut body = begun(prepared.expect("right").0).await.expect("it begins");
+    let mut left = framed.len() as u64;
+    while let Some(frame) = body.frame().await {
+        left -= frame.expect("right").into_data().expect("data").len() as u64;
+        assert_eq!(body.size_hint().exact(), Some(left));
+    }
+    assert_eq!(left, 0);
 }
 
 #[test]
@@ -205,7 +219,7 @@ async fn a_list_of_parts_is_told_to_a_store_as_it_knows_them() {
         };
         let (headers, bytes, _) = sent(Forward, WhenKnown).await.expect("sent");
         assert_eq!((&bytes[..], text(&headers, "x-amz-checksum-type")), (whole, "FULL_OBJECT"));
-        for (signing, signed) in [(WhenKnown, hash(left)), (Always, hash(left)), (Never, UNSIGNED.to_owned())] {
+        for (signing, signed) in [(WhenKnown, hash(left)), (Always, hash(left)), (Never, UNSIGNED_PAYLOAD.to_owned())] {
             let (headers, bytes, _) = sent(Verify, signing).await.expect("sent");
             assert_eq!(&bytes[..], left, "{signing:?}");
             assert_eq!(text(&headers, "content-length"), left.len().to_string());
@@ -229,11 +243,11 @@ async fn what_is_signed_is_the_stores_choice() {
     let hash = String::from_utf8(hex32(&Sha256::digest(DATA).into()).to_vec()).expect("hex");
     let cases = [
         (signed(), Carried::Data, WhenKnown, hash.as_str()),
-        (signed(), Carried::Data, Never, UNSIGNED),
+        (signed(), Carried::Data, Never, UNSIGNED_PAYLOAD),
         (signed(), Carried::Data, Always, &hash),
-        (Payload::Unsigned, Carried::Data, WhenKnown, UNSIGNED),
+        (Payload::Unsigned, Carried::Data, WhenKnown, UNSIGNED_PAYLOAD),
         (Payload::Unsigned, Carried::Data, Always, SIGNED_CHUNKS),
-        (Payload::Unsigned, Carried::Document, WhenKnown, UNSIGNED),
+        (Payload::Unsigned, Carried::Document, WhenKnown, UNSIGNED_PAYLOAD),
         (Payload::Unsigned, Carried::Document, Always, &hash),
         (Payload::Unsigned, Carried::Parts, Always, &hash),
     ];
@@ -256,7 +270,7 @@ async fn a_document_gets_an_md5_and_data_does_not() {
     let (headers, bytes, _) = sent(Carried::Document, WhenKnown, &[]).await.expect("sent");
     assert_eq!((text(&headers, "content-md5"), &bytes[..]), (md5, DATA));
     let (headers, ..) = sent(Carried::Document, Never, &[]).await.expect("sent");
-    assert_eq!((text(&headers, "content-md5"), text(&headers, "x-amz-content-sha256")), (md5, UNSIGNED));
+    assert_eq!((text(&headers, "content-md5"), text(&headers, "x-amz-content-sha256")), (md5, UNSIGNED_PAYLOAD));
     let (headers, ..) = sent(Carried::Document, WhenKnown, &[("content-md5", "its own")]).await.expect("sent");
     assert_eq!(headers["content-md5"], "its own");
     let (headers, ..) = sent(Carried::Data, WhenKnown, &[]).await.expect("sent");

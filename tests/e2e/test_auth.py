@@ -258,6 +258,21 @@ def test_delete_objects_with_every_key_denied(gateway: Gateway, store: Target) -
     assert call(store, "GET", f"/{BUCKET}/k").body == b"value"
 
 
+def test_a_list_of_deletes_that_is_not_what_its_digest_says_deletes_nothing(gateway: Gateway, store: Target) -> None:
+    """Not even where the digest is left to the store, which may get a shorter list."""
+    path, body = f"/{ALLOWED}/kept", b"<Delete><Object><Key>kept</Key></Object></Delete>"
+    assert call(store, "PUT", path, {}, b"x").status == 200
+    sha256 = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    for headers, code in (
+        ({"Content-MD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "BadDigest"),
+        ({"x-amz-checksum-crc32": crc32(body + b" ")}, "BadDigest"),
+        ({"x-amz-checksum-crc32": "AAAA"}, "InvalidRequest"),
+        ({"x-amz-checksum-crc32": crc32(body), "x-amz-checksum-sha256": sha256}, "InvalidRequest"),
+    ):
+        assert_refused(call(gateway.s3, "POST", f"/{ALLOWED}?delete=", headers, body), 400, code)
+    assert call(store, "HEAD", path).status == 200
+
+
 def put_with_wrong_hash(target: Target, path: str, body: bytes) -> Request:
     return sign(target, "PUT", path, {}, body, hashlib.sha256(body + b"?").hexdigest())
 

@@ -26,6 +26,9 @@ pub const SIGNED_CHUNKS: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 /// The same, with a signed checksum behind the data.
 pub const SIGNED_CHUNKS_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
 
+/// The same, with a checksum behind the data, and nothing signed.
+pub const UNSIGNED_CHUNKS_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+
 /// Data of each chunk but the last, in bytes: as many as common SDKs send, and stores ask for 8 KiB.
 const CHUNK_BYTES: usize = 64 * 1024;
 

@@ -1,13 +1,11 @@
 //! A form's request once the part before its file is written. In: the request whose body is the file and the form's end; out: the
 //! same with that part before them, and the length of both. Streams.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 
+use super::super::peek::resumed;
 use super::super::{Body, BoxError};
 
 /// Puts `head` before the body of `request`.
@@ -16,38 +14,7 @@ pub(super) fn begun(request: Request<Body>, head: Bytes) -> Result<Request<Body>
     let length = parts.headers.get(header::CONTENT_LENGTH).ok_or("a form has a length")?.to_str()?.parse::<u64>()?;
     let whole = length.checked_add(head.len() as u64).ok_or("a form that is too long")?;
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole));
-    Ok(Request::from_parts(parts, Body::new(Begun { head: Some(head), rest, length })))
-}
-
-struct Begun {
-    head: Option<Bytes>,
-    rest: Body,
-    /// What of `rest` is still to come, in bytes.
-    length: u64,
-}
-
-impl http_body::Body for Begun {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(head) = self.head.take() {
-            return Poll::Ready(Some(Ok(Frame::data(head))));
-        }
-        let frame = Pin::new(&mut self.rest).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.length = self.length.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.head.is_none() && self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.length + self.head.as_ref().map_or(0, |head| head.len() as u64))
-    }
+    Ok(Request::from_parts(parts, resumed(Some(Frame::data(head)), rest)))
 }
 
 #[cfg(test)]

@@ -1,17 +1,11 @@
-//! What came back, looked at before it is anybody's answer: whether its head is one, whether its end can be seen, what stands at its
-//! beginning. In: an answer as hyper read it; out: the same, or why it is none.
+//! What came back, looked at before it is anybody's answer: whether its head is one, and whether its end can be seen. In: an answer as
+//! hyper read it; out: the same, or why it is none.
 
-use bytes::{Bytes, BytesMut};
-use futures_util::stream::{StreamExt, iter};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
 
 use super::connect::READ_BUFFER_BYTES_MAX;
-use super::redirect;
-use crate::backend::{BackendError, BackendErrorKind, Body, empty_body, full_body};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::types::query_pairs;
 
 /// Why what came is no answer: a status that ends no request, or two ways to tell where its body ends.
@@ -77,31 +71,6 @@ pub(super) fn with_a_short_head(response: Response<Incoming>) -> Result<Response
 pub(super) fn ends_with_its_connection(response: &Response<Incoming>) -> bool {
     let framed = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].iter().any(|name| response.headers().contains_key(name));
     !framed && !http_body::Body::is_end_stream(response.body())
-}
-
-/// What of a body is here soon, up to `bytes_max`, and the body from its beginning.
-pub(super) async fn peek(mut body: Body, bytes_max: usize) -> (Bytes, Body) {
-    let until = Instant::now() + redirect::BODY_PATIENCE;
-    let mut seen = BytesMut::new();
-    while seen.len() < bytes_max {
-        let Ok(frame) = timeout_at(until, body.frame()).await else { break };
-        match frame {
-            Some(Ok(frame)) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            None if seen.is_empty() => return (seen.freeze(), empty_body()),
-            None => {
-                let seen = seen.freeze();
-                return (seen.clone(), full_body(seen));
-            }
-            Some(Err(error)) => {
-                let seen = seen.freeze();
-                let broken = [Ok(Frame::data(seen.clone())), Err(error)];
-                return (seen, Body::new(StreamBody::new(iter(broken))));
-            }
-        }
-    }
-    let seen = seen.freeze();
-    let first = iter([Ok(Frame::data(seen.clone()))]);
-    (seen, Body::new(StreamBody::new(first.chain(BodyStream::new(body)))))
 }
 
 /// Whether the answer may be followed by octets that do not belong to it and would be taken for the head of the next answer: a HEAD

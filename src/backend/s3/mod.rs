@@ -34,9 +34,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::form::PostForm;
+use super::peek::peek;
 use super::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, LESSONS_MAX, ObjectRead, ReadAsk, Sender, Taught,
-    WaitedSince, collect, empty_body, full_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, Taught, WaitedSince,
+    collect, empty_body, full_body,
 };
 use crate::config::Addressing;
 use crate::telemetry::BackendMetrics;
@@ -44,7 +45,7 @@ use crate::types::WallClock;
 use connect::{Clients, Ways};
 use credentials::Credentials;
 use exchange::{Distrusted, Room, Watched, exchange};
-use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, peek, with_a_short_head, with_one_length};
+use inspect::{ends_with_its_connection, may_leave_a_body, no_answer, with_a_short_head, with_one_length};
 use redirect::{Endpoint, Learnt, Place, Told, lesson, may_teach};
 use sign::{EMPTY_SHA256, Signer};
 
@@ -53,6 +54,9 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').
 
 /// What stays as it is in a query value that we make.
 const QUERY_VALUE: &AsciiSet = &KEY.add(b'/');
+
+/// How often in a row a request is sent once more because the store said where to: the right host may still want another region.
+const LESSONS_MAX: u32 = 2;
 
 /// Most bytes of an error whose end only the connection's end tells.
 const UNFRAMED_ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -83,6 +87,19 @@ pub struct S3Store {
 }
 
 impl S3Store {
+    /// As [`Forward::forward`], but once in any case: where the store says that the bucket is somewhere else, that is learnt and not
+    /// followed.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn forward_once(&self, request: Request<Body>) -> Attempt {
+        // No other answer is long.
+        let may_be_long = request.method() == Method::GET && http_body::Body::is_end_stream(request.body());
+        let room = may_be_long.then(|| Room::take(&self.clients.bulk_room)).flatten();
+        let ways = if room.is_some() { &self.clients.bulk } else { &self.clients.wide };
+        self.send(ways, request, room).await
+    }
+
     /// Sends over `ways`. `room` is held for as long as something of the answer may be.
     async fn send(&self, ways: &Ways, mut request: Request<Body>, room: Option<Room>) -> Attempt {
         let elsewhere = request.extensions_mut().remove::<Elsewhere>().is_some();
@@ -194,11 +211,11 @@ impl S3Store {
     async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
         let since = Instant::now();
         let (head, body) = response.into_parts();
-        let (seen, body) = peek(body, redirect::BODY_BYTES_MAX).await;
+        let peeked = peek(body, redirect::BODY_BYTES_MAX, since + redirect::BODY_PATIENCE).await;
         let endpoint = Endpoint { authority: &self.authority, region: self.signer.region() };
-        let told = Told { method, status: head.status, headers: &head.headers, body: &seen };
+        let told = Told { method, status: head.status, headers: &head.headers, body: &peeked.seen };
         let lesson = lesson(endpoint, bucket, asked, told);
-        let mut response = Response::from_parts(head, body);
+        let mut response = Response::from_parts(head, peeked.into_body());
         response.extensions_mut().insert(WaitedSince(since));
         if let Some(lesson) = lesson {
             let region = lesson.region.clone();
@@ -277,21 +294,12 @@ pub fn object_path(bucket: &str, key: &str, version: Option<&str>) -> String {
 
 impl ObjectRead for S3Store {
     fn read<'a>(&'a self, ask: &'a ReadAsk) -> BoxFuture<'a, Attempt> {
-        Box::pin(async move {
-            let mut lessons = 0;
-            loop {
-                let attempt = match self.send(&self.clients.lean, get(ask)?, None).await {
-                    Err(error) if error.kind == BackendErrorKind::HeadTooLarge => {
-                        self.send(&self.clients.wide, get(ask)?, None).await
-                    }
-                    attempt => attempt,
-                };
-                match attempt {
-                    Ok(response) if lessons < LESSONS_MAX && response.extensions().get::<Taught>().is_some() => lessons += 1,
-                    attempt => return attempt,
-                }
+        Box::pin(where_it_is(move || async move {
+            match self.send(&self.clients.lean, get(ask)?, None).await {
+                Err(error) if error.kind == BackendErrorKind::HeadTooLarge => self.send(&self.clients.wide, get(ask)?, None).await,
+                attempt => attempt,
             }
-        })
+        }))
     }
 }
 
@@ -322,11 +330,24 @@ fn get(ask: &ReadAsk) -> Result<Request<Body>, BackendError> {
 
 impl Forward for S3Store {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
-        // No other answer is long.
-        let may_be_long = request.method() == Method::GET && http_body::Body::is_end_stream(request.body());
-        let room = may_be_long.then(|| Room::take(&self.clients.bulk_room)).flatten();
-        let ways = if room.is_some() { &self.clients.bulk } else { &self.clients.wide };
-        Box::pin(self.send(ways, request, room))
+        if !http_body::Body::is_end_stream(request.body()) {
+            return Box::pin(self.forward_once(request));
+        }
+        let (head, _) = request.into_parts();
+        Box::pin(where_it_is(move || self.forward_once(Request::from_parts(head.clone(), empty_body()))))
+    }
+}
+
+/// Makes an `attempt`, and once more each time that the store only said where to.
+async fn where_it_is<A: Future<Output = Attempt>>(attempt: impl Fn() -> A) -> Attempt {
+    let mut lessons = 0;
+    loop {
+        let answer = attempt().await;
+        let is_taught = answer.as_ref().is_ok_and(|response| response.extensions().get::<Taught>().is_some());
+        if lessons == LESSONS_MAX || !is_taught {
+            return answer;
+        }
+        lessons += 1;
     }
 }
 

@@ -64,6 +64,11 @@ fn listen(listener: TcpListener, answer: String) -> Heads {
 impl Rig {
     /// A store whose first region says `away`, where `PORT` stands for the port of both.
     async fn new(addressing: Addressing, away: &str) -> Self {
+        Self::between(addressing, away, "HTTP/1.1 200 Fine\r\ncontent-length: 5\r\n\r\nwhole").await
+    }
+
+    /// The same, whose second region says `there`.
+    async fn between(addressing: Addressing, away: &str, there: &str) -> Self {
         let (one, two) = loop {
             let one = TcpListener::bind((ONE, 0)).await.expect("a free port");
             let port = one.local_addr().expect("bound").port();
@@ -94,7 +99,7 @@ impl Rig {
                 metrics: Metrics::new().backend("b"),
             },
             one: listen(one, away.replace("PORT", &port.to_string())),
-            two: listen(two, "HTTP/1.1 200 Fine\r\ncontent-length: 5\r\n\r\nwhole".to_owned()),
+            two: listen(two, there.replace("PORT", &port.to_string())),
         }
     }
 
@@ -117,8 +122,12 @@ impl Rig {
 
     /// Status of the answer to a PUT, and whether it is to be sent again.
     async fn write(&self, body: &'static str) -> (StatusCode, bool) {
+        self.forward(Method::PUT, body).await
+    }
+
+    async fn forward(&self, method: Method, body: &'static str) -> (StatusCode, bool) {
         let mut request = Request::new(if body.is_empty() { empty_body() } else { full_body(body) });
-        *request.method_mut() = Method::PUT;
+        *request.method_mut() = method;
         *request.uri_mut() = Uri::from_static("/bucket/k");
         request.headers_mut().insert("x-amz-content-sha256", HeaderValue::from_static(EMPTY_SHA256));
         let response = self.store.forward(request).await.expect("answered");
@@ -162,6 +171,28 @@ async fn a_write_is_not_sent_again_from_here() {
     assert_eq!(rig.counts(), (1, 0));
     assert_eq!(rig.write("body").await, (StatusCode::OK, false));
     assert_eq!(rig.counts(), (1, 1));
+}
+
+#[tokio::test]
+async fn what_has_no_body_is_sent_again_from_here_whatever_it_does() {
+    for method in [Method::GET, Method::DELETE, Method::PUT] {
+        let rig = Rig::new(Addressing::Path, PASSING).await;
+        for _ in 0..2 {
+            assert_eq!(rig.forward(method.clone(), "").await, (StatusCode::OK, false), "{method}");
+        }
+        assert_eq!(rig.counts(), (1, 2), "{method}");
+        let (one, two) = (rig.one.lock().expect("no panic"), rig.two.lock().expect("no panic"));
+        assert!([&one[0], &two[0], &two[1]].iter().all(|head| head.starts_with(&method.as_str().to_ascii_lowercase())), "{two:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_sends_round_in_circles_is_followed_twice() {
+    let rig = Rig::between(Addressing::Path, PASSING, &PASSING.replace(".two.", ".one.")).await;
+    assert_eq!(rig.forward(Method::GET, "").await, (StatusCode::TEMPORARY_REDIRECT, true));
+    assert_eq!(rig.counts(), (2, 1));
+    assert_eq!(rig.read().await.0, StatusCode::TEMPORARY_REDIRECT);
+    assert_eq!(rig.counts(), (3, 3), "it began where the bucket was last said to be");
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ use super::credentials::KeyPair;
 use crate::config::Secret;
 use crate::types::{hex32, query_pairs};
 
+/// What `x-amz-content-sha256` says of a body that is not signed.
+pub const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
+
 /// SHA-256 of nothing, in hex.
 pub const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 

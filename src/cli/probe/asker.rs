@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::backend::s3::sign::EMPTY_SHA256;
 use crate::backend::s3::{S3Store, error_code, error_member};
-use crate::backend::{BackendErrorKind, Body, BoxError, Forward, collect, empty_body, full_body};
+use crate::backend::{BackendErrorKind, Body, BoxError, collect, empty_body, full_body};
 use crate::config::BackendConfig;
 use crate::telemetry::Metrics;
 use crate::types::WallClock;
@@ -144,7 +144,8 @@ impl Asker {
         }
         fill(map, headers);
         let answer = async {
-            let (head, body) = self.store.forward(request).await.map_err(|error| reason(error.kind, &error.source))?.into_parts();
+            let (head, body) =
+                self.store.forward_once(request).await.map_err(|error| reason(error.kind, &error.source))?.into_parts();
             let body = collect(body, ANSWER_BYTES_MAX).await.map_err(|_| "the answer broke off, or is too long".to_owned())?;
             let named = head.headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok().map(str::to_owned));
             let region = named.or_else(|| error_member(&body, "Region")).filter(|region| is_region(region));

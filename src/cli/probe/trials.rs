@@ -11,15 +11,14 @@ use tokio::time::Instant;
 use super::asker::{Asker, Carried, Failure, Said};
 use super::report::{Outcome, Report};
 use super::written::Written;
-use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::sign::UNSIGNED_PAYLOAD;
 use crate::backend::s3::{is_about_our_signature, object_path};
 use crate::checksum::{Algorithm, Checksum};
 use crate::cli::{EXIT_FAILED, complain};
 use crate::config::{Addressing, BackendConfig, Checksums, PayloadSigning};
 use crate::types::{WallClock, hex32};
 
-const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const CRC32: &str = "x-amz-checksum-crc32";
 
 /// What the probe objects hold.
@@ -191,7 +190,7 @@ impl<'a> Trial<'a> {
     /// Which bodies the store takes, by how they are signed.
     async fn payload_signing(&mut self, report: &mut Report) {
         let sha256 = |value: &str| vec![("x-amz-content-sha256", value.to_owned())];
-        let unsigned = self.put("unsigned", sha256(UNSIGNED), Carried::plain(DATA)).await;
+        let unsigned = self.put("unsigned", sha256(UNSIGNED_PAYLOAD), Carried::plain(DATA)).await;
         let hashed = self.put("hashed", sha256(&hash_of(DATA)), Carried::plain(DATA)).await;
         let mut headers = sha256(SIGNED_CHUNKS);
         headers.push(("x-amz-decoded-content-length", DATA.len().to_string()));
@@ -257,7 +256,7 @@ impl<'a> Trial<'a> {
         let document = format!("<Delete><Object><Key>{key}</Key></Object><Quiet>true</Quiet></Delete>").into_bytes();
         let mut plain = vec![("content-type", "application/xml".to_owned())];
         match self.config.payload_signing {
-            PayloadSigning::Never => plain.push(("x-amz-content-sha256", UNSIGNED.to_owned())),
+            PayloadSigning::Never => plain.push(("x-amz-content-sha256", UNSIGNED_PAYLOAD.to_owned())),
             _ => plain.push(("x-amz-content-sha256", hash_of(&document))),
         }
         if self.config.checksums == Checksums::Forward {
@@ -319,7 +318,7 @@ impl<'a> Trial<'a> {
 
     async fn put_trailer(&mut self, name: &str, value: &str) -> Result<(), Failure> {
         let always = self.config.payload_signing == PayloadSigning::Always;
-        let sha256 = if always { SIGNED_CHUNKS_TRAILER } else { UNSIGNED_TRAILER };
+        let sha256 = if always { SIGNED_CHUNKS_TRAILER } else { UNSIGNED_CHUNKS_TRAILER };
         let headers = vec![
             ("x-amz-content-sha256", sha256.to_owned()),
             ("x-amz-decoded-content-length", DATA.len().to_string()),
