@@ -24,6 +24,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.session import Session
 from botocore.utils import get_environ_proxies
 
+from ._endpoint import endpoint_of
 from ._errors import BrokenOff, ConfigurationError, EndpointError, RequestError, RequestPermissionError
 from ._part import xml_text
 from ._process import current
@@ -130,7 +131,7 @@ class Transport:
         process = self._of_this_process()
         request = AWSRequest(
             method,
-            f"{self.endpoint_url.rstrip('/')}{path}",
+            f"{self.endpoint_url}{path}",
             {"User-Agent": USER_AGENT, **(headers or {})},
             body,
             stream_output=True,
@@ -175,7 +176,7 @@ class Transport:
             region = region or "us-east-1"
             endpoint = settings.endpoint_url
             if endpoint is None:
-                endpoint = session.create_client("s3", region_name=region).meta.endpoint_url
+                endpoint = endpoint_of(session.create_client("s3", region_name=region).meta.endpoint_url)
         except (botocore.exceptions.BotoCoreError, ValueError) as error:
             raise ConfigurationError(f"no endpoint: {error}") from error
         self.settings = replace(settings, endpoint_url=endpoint, region_name=region)
