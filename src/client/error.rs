@@ -18,6 +18,8 @@ pub enum ClientError {
     NoCredentials(String),
     /// The endpoint answered with an error.
     Refused(Refusal),
+    /// No S3 is at the path that the endpoint's URL has, or at the root where it has none; so says its error.
+    NotHere(Refusal),
     /// The connection or the answer broke off: what is missing may be asked for again.
     Broken(String),
     /// The answer is not what the contract says. Asking again would not help.
@@ -54,7 +56,7 @@ impl ClientError {
         match self {
             Self::Unreachable(_) | Self::Broken(_) => true,
             Self::Refused(refusal) => matches!(refusal.status, 429 | 500 | 502 | 503 | 504),
-            Self::NoCredentials(_) | Self::Wrong(_) => false,
+            Self::NoCredentials(_) | Self::NotHere(_) | Self::Wrong(_) => false,
         }
     }
 }
@@ -65,6 +67,7 @@ impl fmt::Display for ClientError {
             Self::Unreachable(what) => write!(f, "cannot connect: {}", printable(what)),
             Self::NoCredentials(what) => write!(f, "no credentials: {}", printable(what)),
             Self::Refused(refusal) => refusal.fmt(f),
+            Self::NotHere(refusal) => write!(f, "there is no S3 at this path: {refusal}"),
             Self::Broken(what) => write!(f, "the answer broke off: {}", printable(what)),
             Self::Wrong(what) => write!(f, "the answer is not a right one: {}", printable(what)),
         }
