@@ -214,8 +214,9 @@ impl Endpoint {
             return Ok(serde_json::from_slice::<Capabilities>(&body).ok().filter(|c| status == StatusCode::OK && c.version == 1));
         }
         let mut refusal = self.refusal(answer).await;
-        if self.has_path() && refusal.code == "NoSuchBucket" {
-            // Nothing was asked of a bucket.
+        // Nothing was asked of a bucket.
+        let first = self.store.base_path.split('/').nth(1);
+        if first.is_some_and(|first| refusal.code == "NoSuchBucket" || refusal.bucket == first) {
             refusal.message = format!("{} is taken for a bucket", self.store.base_path);
             return Err(ClientError::NotHere(refusal));
         }

@@ -35,6 +35,8 @@ pub struct Refusal {
     pub code: String,
     /// `Message` of it.
     pub message: String,
+    /// `BucketName` of it, or empty.
+    pub bucket: String,
     /// `x-amz-request-id` of the answer, or empty.
     pub request_id: String,
     /// Seconds of `Retry-After`.
@@ -46,7 +48,8 @@ impl Refusal {
     pub(super) fn read(status: u16, body: &[u8], request_id: String) -> Self {
         let code = error_code(body).unwrap_or_default();
         let message = error_member(body, "Message").map(for_people).unwrap_or_default();
-        Self { status, code, message, request_id, retry_after_seconds: None }
+        let bucket = error_member(body, "BucketName").unwrap_or_default();
+        Self { status, code, message, bucket, request_id, retry_after_seconds: None }
     }
 }
 

@@ -559,10 +559,13 @@ async fn a_path_that_is_another_is_no_reason_to_fall_back() {
     // A gateway below another path says so; one at the root takes the path's first segment for a bucket.
     let elsewhere = Scripted::start(|seen| below(seen, gateway)).await;
     let at_the_root = Scripted::start(|_| s3_error(404, "NoSuchBucket")).await;
+    let named = "<Error><Code>NotImplemented</Code><BucketName>data</BucketName></Error>";
+    let over_another = Scripted::start(|_| http(501, "", named)).await;
     for (endpoint, path, says) in [
         (&elsewhere, "", "there is no S3 at this path: 400 InvalidURI: m"),
         (&elsewhere, "/data", "there is no S3 at this path: 400 InvalidURI: m"),
         (&at_the_root, "/data/v1", "there is no S3 at this path: 404 NoSuchBucket: /data/v1 is taken for a bucket"),
+        (&over_another, "/data/v1", "there is no S3 at this path: 501 NotImplemented: /data/v1 is taken for a bucket"),
     ] {
         let error = read(&mut endpoint.many_below(path, &["a"])).await.unwrap_err();
         assert_eq!(error.to_string(), says, "{path}");

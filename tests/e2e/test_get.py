@@ -430,15 +430,19 @@ def test_an_endpoint_may_be_below_a_path_and_on_ipv6_and_no_key_is_tidied_up(
     relay.stop()
 
 
-def test_a_path_that_is_another_is_said_in_one_line(below: Gateway, gateway: Gateway, tmp_path: Path) -> None:
+def test_a_path_that_is_another_is_said_in_one_line(
+    below: Gateway, gateway: Gateway, embedded_gateway: Gateway, tmp_path: Path
+) -> None:
     outside = 'there is no S3 at this path: 400 InvalidURI: the path is outside of this endpoint, whose paths begin with "/s3"'
     for target, says in (
         (below.s3, outside),
         (at(below.s3, "/s4/"), outside),
         (at(below.over_ipv6(), "/s3x"), outside),
-        (at(gateway.s3, "/s3"), "there is no S3 at this path: 404 NoSuchBucket: /s3 is taken for a bucket"),
+        # SeaweedFS does not get as far as to say that there is no such bucket.
+        (at(gateway.s3, "/s3"), "there is no S3 at this path: 501 NotImplemented: /s3 is taken for a bucket"),
+        (at(embedded_gateway.s3, "/s3"), "there is no S3 at this path: 404 NoSuchBucket: /s3 is taken for a bucket"),
     ):
-        done = get(target, f"s3://{BUCKET}/a//b", cwd=tmp_path)
+        done = get(target, f"s3://{BUCKET}/a", cwd=tmp_path)
         assert (done.code, done.stdout, len(done.lines)) == (3, b"", 1), done
         assert done.lines[0].startswith(f"batchgate: {target.endpoint.rstrip('/')}: {says}"), done
     wrong = get(at(below.s3, "/s3?x"), f"s3://{BUCKET}/a", cwd=tmp_path)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._errors import BrokenOff, RequestError
+from ._part import xml_text
 from ._patience import Patience
 from ._transport import Response, Transport
 
@@ -55,9 +56,10 @@ def probe(transport: Transport, attempts_max: int) -> Capabilities:
 
 
 def _of_refusal(response: Response, endpoint_url: str, what: str) -> Capabilities:
-    error = response.error(what)
+    document = response.error_document()
+    error = response.error(what, document)
     path = re.sub("https?://[^/]*", "", endpoint_url)
-    if error.code == "NoSuchBucket" and path:
+    if path and (error.code == "NoSuchBucket" or xml_text(document, "BucketName") == path.split("/")[1]):
         # Nothing was asked of a bucket.
         raise RequestError(
             f"{error.message}; the endpoint takes {path} for a bucket, so its S3 is not below it",

@@ -93,12 +93,16 @@ class Response:
         value = self.header("retry-after") or ""
         return float(value) if re.fullmatch(r"\d{1,6}", value) else 0.0
 
-    def error(self, what: str) -> RequestError:
-        """The answer as an error; reads its body."""
+    def error_document(self) -> bytes:
+        """The body of an error, as far as it came."""
         try:
-            document = self.read_document()
+            return self.read_document()
         except BrokenOff:
-            document = b""
+            return b""
+
+    def error(self, what: str, document: bytes | None = None) -> RequestError:
+        """The answer as an error; reads its body, unless that is given."""
+        document = self.error_document() if document is None else document
         code, said = xml_text(document, "Code"), xml_text(document, "Message")
         request_id = xml_text(document, "RequestId") or self.header("x-amz-request-id") or ""
         message = f"{what}: {self.status} {code}{': ' + said if said else ''} (request id {request_id or 'unknown'})"

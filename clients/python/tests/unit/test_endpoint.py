@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from scripted import Endpoint, Exchange, body_of, honest, refuse
+from scripted import Answer, Endpoint, Exchange, body_of, honest, refuse
 
 import batchgate
 from batchgate._endpoint import endpoint_of
@@ -93,8 +93,16 @@ def test_batches_and_gets_are_below_the_path(recwarn: pytest.WarningsRecorder) -
     assert [str(warning.message).split(" ")[0] for warning in recwarn] == [endpoint.url]
 
 
-def test_a_path_that_is_taken_for_a_bucket_is_no_reason_to_fall_back() -> None:
-    with Endpoint(capabilities=refuse(404, "NoSuchBucket"), base_path="/s3") as endpoint:
+def names_the_bucket(exchange: Exchange) -> None:
+    exchange.send(501, {}, b"<Error><Code>NotImplemented</Code><BucketName>s3</BucketName></Error>")
+
+
+@pytest.mark.parametrize(
+    "answer, status, code",
+    [(refuse(404, "NoSuchBucket"), 404, "NoSuchBucket"), (names_the_bucket, 501, "NotImplemented")],
+)
+def test_a_path_that_is_taken_for_a_bucket_is_no_reason_to_fall_back(answer: Answer, status: int, code: str) -> None:
+    with Endpoint(capabilities=answer, base_path="/s3") as endpoint:
         with pytest.raises(batchgate.RequestError, match=f"{endpoint.url} .*takes /s3 for a bucket") as told:
             list(endpoint.client().get_many(["a"]))
-        assert (told.value.status, told.value.code) == (404, "NoSuchBucket")
+        assert (told.value.status, told.value.code) == (status, code)
