@@ -560,7 +560,7 @@ async fn a_path_that_is_another_is_no_reason_to_fall_back() {
     let elsewhere = Scripted::start(|seen| below(seen, gateway)).await;
     let at_the_root = Scripted::start(|_| s3_error(404, "NoSuchBucket")).await;
     let named = "<Error><Code>NotImplemented</Code><BucketName>data</BucketName></Error>";
-    let over_another = Scripted::start(|_| http(501, "", named)).await;
+    let over_another = Scripted::start(move |_| http(501, "", named)).await;
     for (endpoint, path, says) in [
         (&elsewhere, "", "there is no S3 at this path: 400 InvalidURI: m"),
         (&elsewhere, "/data", "there is no S3 at this path: 400 InvalidURI: m"),
