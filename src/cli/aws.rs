@@ -33,8 +33,8 @@ const CAUSE_CHARACTERS_MAX: usize = 160;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Endpoint and credentials")]
 pub(super) struct AwsArgs {
-    /// The S3 endpoint, such as http://127.0.0.1:9000. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
-    /// endpoint_url, else AWS itself
+    /// The S3 endpoint, such as http://127.0.0.1:9000, or http://HOST/s3 where S3 is below a path. Default:
+    /// AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's endpoint_url, else AWS itself
     #[arg(long, value_name = "URL")]
     endpoint_url: Option<String>,
     /// The region to sign for. Default: AWS_REGION, AWS_DEFAULT_REGION, the profile's, else us-east-1
@@ -117,14 +117,12 @@ fn url(args: &AwsArgs, found: &SdkConfig, region: &str) -> String {
     // The SDK's own rule for it: the service's variable, the general one, the profile's `services`, the profile.
     let key = ServiceConfigKey::builder().service_id("S3").env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
     let configured = || found.service_config()?.load_config(key.ok()?);
-    let url = args.endpoint_url.clone().or_else(configured);
-    match url {
-        Some(url) => url.trim_end_matches('/').to_owned(),
-        None => {
-            let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-            format!("https://s3.{region}.{domain}")
-        }
-    }
+    // As in boto3, a variable that is empty is none.
+    let url = args.endpoint_url.clone().or_else(|| configured().filter(|url| !url.is_empty()));
+    url.unwrap_or_else(|| {
+        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        format!("https://s3.{region}.{domain}")
+    })
 }
 
 fn variable<'a>(env: &'a [(String, String)], name: &str) -> Option<&'a str> {

@@ -50,7 +50,7 @@ pub fn run(args: &BenchArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
 async fn bench(args: &BenchArgs, plan: &Plan, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let endpoint = match aws::endpoint(&args.aws, &world.env, plan.in_flight_max()).await {
         Ok(endpoint) => Arc::new(endpoint),
-        Err(what) => return Ok(complain(&what, EXIT_USAGE)),
+        Err(what) => return Ok(complain(&printable(&what), EXIT_USAGE)),
     };
     let control = Arc::new(Control::default());
     stop_when_told(&control)?;
@@ -97,7 +97,7 @@ async fn load(endpoint: &Arc<Endpoint>, plan: &Plan, control: &Arc<Control>) -> 
         if plan.prepare {
             // Before much is written for nothing.
             for job in &plan.jobs {
-                load::check_batches(endpoint, job).await?;
+                load::check_endpoint(endpoint, job).await?;
             }
             let prepared = load::prepare(endpoint, &first.bucket, &first.keys, control).await?;
             let _ = writeln!(io::stderr(), "prepared: {} objects written, {} were there", prepared.written, prepared.kept);
@@ -190,6 +190,7 @@ fn explain(unready: &Unready, plan: &Plan, endpoint: &Endpoint) -> String {
         Unready::NoAnswer(ClientError::Refused(refusal)) if is_about_our_signature(&refusal.code) => {
             format!("{url} does not take these credentials: {refusal}; see AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and --profile")
         }
+        Unready::NoAnswer(error @ ClientError::NotHere(_)) => format!("{url}: {error}; see --endpoint-url"),
         Unready::NoAnswer(error) => format!("{url}, bucket {}: {error}", job.bucket),
         Unready::NoBucket => {
             format!("bucket {} does not exist at {url}; create it, or give --prepare, which creates it", job.bucket)

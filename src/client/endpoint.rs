@@ -2,20 +2,22 @@
 //! enters is what to ask; what leaves is the answer, or the [`ClientError`] that says why there is none. One call is one
 //! request: nothing is tried twice here.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::entry::{BatchRequest, Entry, OnError, Order};
-use super::error::{ClientError, Refusal, chain, printable};
+use super::error::{ClientError, Refusal, chain};
 use super::reader::{Event, Owed, Reader, Unfinished};
+use super::url::EndpointUrl;
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::redirect::Learnt;
 use crate::backend::s3::sign::{EMPTY_SHA256, Signer};
@@ -33,7 +35,7 @@ const CAPABILITIES_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Where an endpoint is and how to speak to it.
 pub struct EndpointConfig {
-    /// `http://host:port` or `https://host`.
+    /// `http://host:port` or `https://host`, with the path below which S3 is, if it is not at the root: `https://host/s3`.
     pub url: String,
     /// For signatures.
     pub region: String,
@@ -91,9 +93,13 @@ impl Endpoint {
     /// An endpoint; sends nothing yet.
     ///
     /// # Errors
-    /// In one line for people, where the URL is none or certificates cannot be read.
+    /// In one line for people, where the URL is none, has no room for the bucket's name, or certificates cannot be read.
     pub fn new(config: EndpointConfig, now: WallClock) -> Result<Self, String> {
-        let (scheme, authority) = origin(&config.url)?;
+        let EndpointUrl { scheme, authority, base_path } = EndpointUrl::parse(&config.url)?;
+        let is_address = authority.host().trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        if is_address && config.addressing == Addressing::Virtual {
+            return Err(format!("{authority} is an address, before which no bucket's name can stand: address buckets by path"));
+        }
         let https = scheme.as_str() == "https";
         let (connecting, silence) = (config.connect_timeout, config.idle_timeout);
         let clients = connect::clients(connecting, silence, config.idle_connections_max, https, config.ca_file.as_deref());
@@ -101,6 +107,7 @@ impl Endpoint {
             clients: clients.map_err(|e| chain(e.as_ref()))?,
             scheme,
             authority,
+            base_path,
             addressing: config.addressing,
             credentials: config.credentials,
             signer: Arc::new(Signer::new(&config.region)),
@@ -111,9 +118,14 @@ impl Endpoint {
         Ok(Self { store, idle_timeout: config.idle_timeout })
     }
 
-    /// Scheme and authority, for people.
+    /// Its URL, for people.
     pub fn url(&self) -> String {
-        format!("{}://{}", self.store.scheme, self.store.authority)
+        format!("{}://{}{}", self.store.scheme, self.store.authority, self.store.base_path)
+    }
+
+    /// Whether S3 is below a path there.
+    pub fn has_path(&self) -> bool {
+        !self.store.base_path.is_empty()
     }
 
     /// Sends a request whose path names the bucket first, and gives its answer whatever the status. Signed, body included.
@@ -191,7 +203,8 @@ impl Endpoint {
     /// What the endpoint says of BatchGet; `None` if it has none, by the rules of the contract.
     ///
     /// # Errors
-    /// Those that are no reason to fall back: a connection that fails, a signature that is refused, a server error.
+    /// Those that are no reason to fall back: a connection that fails, a signature that is refused, a path that is another, a
+    /// server error.
     pub async fn capabilities(&self) -> Result<Option<Capabilities>, ClientError> {
         let answer = self.send(Method::GET, "/?batch-get=", HeaderMap::new(), Bytes::new()).await?;
         let status = answer.status();
@@ -200,7 +213,16 @@ impl Endpoint {
             let body = body.map_err(|_| self.silence())?.map_err(|e| ClientError::Broken(chain(e.as_ref())))?;
             return Ok(serde_json::from_slice::<Capabilities>(&body).ok().filter(|c| status == StatusCode::OK && c.version == 1));
         }
-        let refusal = self.refusal(answer).await;
+        let mut refusal = self.refusal(answer).await;
+        // Nothing was asked of a bucket.
+        let first = self.store.base_path.split('/').nth(1);
+        if first.is_some_and(|first| refusal.code == "NoSuchBucket" || refusal.bucket == first) {
+            refusal.message = format!("{} is taken for a bucket", self.store.base_path);
+            return Err(ClientError::NotHere(refusal));
+        }
+        if refusal.code == "InvalidURI" {
+            return Err(ClientError::NotHere(refusal));
+        }
         // The contract names three codes of a signature that is refused; the others are of the same kind: a key that ended, a
         // region that is another. GETs would be refused likewise, so they would only hide why.
         let has_none = refusal.code == "AccessDenied" || matches!(refusal.status, 400 | 404 | 405 | 501);
@@ -299,63 +321,10 @@ fn silence(idle_timeout: Duration) -> ClientError {
     ClientError::Broken(format!("nothing came for {} s", idle_timeout.as_secs_f64()))
 }
 
-/// Scheme and authority of an endpoint's URL. What looks like a password in it is not repeated.
-fn origin(url: &str) -> Result<(Scheme, Authority), String> {
-    if url.contains('@') {
-        return Err(
-            "the URL of an endpoint holds no user and no password (`user:password@`): give the access key as AWS_ACCESS_KEY_ID \
-                    and AWS_SECRET_ACCESS_KEY or in a profile"
-                .into(),
-        );
-    }
-    let shown = printable(url);
-    let parts = url.parse::<Uri>().map_err(|e| format!("{shown} is no URL: {e}"))?.into_parts();
-    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-        return Err(format!("{shown} is no URL of an endpoint, such as http://127.0.0.1:9000"));
-    };
-    let nothing_more = parts.path_and_query.is_none_or(|more| matches!(more.as_str(), "" | "/"));
-    match matches!(scheme.as_str(), "http" | "https") && nothing_more {
-        true => Ok((scheme, authority)),
-        false => Err(format!("{shown} is no URL of an endpoint: it must be http or https, a host and a port")),
-    }
-}
-
 fn header_value(text: &str) -> Result<HeaderValue, ClientError> {
     HeaderValue::from_str(text).map_err(|_| ClientError::Wrong(format!("{text:?} cannot stand in a header")))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_is_a_scheme_and_an_authority() {
-        for (url, host) in
-            [("http://127.0.0.1:9000", "127.0.0.1:9000"), ("https://s3.example/", "s3.example"), ("http://[::1]:9", "[::1]:9")]
-        {
-            assert_eq!(origin(url).expect(url).1, host);
-        }
-        for wrong in ["", "no url", "host", "ftp://host", "http://host/path", "http://host?x", "http://", "http://\u{1b}[2J"] {
-            let why = origin(wrong).expect_err(wrong);
-            assert!(why.starts_with(&printable(wrong)) && !why.contains('\u{1b}'), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_password_in_a_url_is_refused_and_not_repeated() {
-        for url in [
-            "http://user:sekret@host",
-            "https://sekret@host:9/",
-            "user:sekret@host",
-            "http://user:sekret@ho st",
-            "ftp://a:sekret@h/p?q",
-        ] {
-            let why = origin(url).expect_err(url);
-            assert!(!why.contains("sekret") && why.contains("AWS_ACCESS_KEY_ID"), "{why}");
-        }
-    }
 }

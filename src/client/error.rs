@@ -18,6 +18,8 @@ pub enum ClientError {
     NoCredentials(String),
     /// The endpoint answered with an error.
     Refused(Refusal),
+    /// No S3 is at the path that the endpoint's URL has, or at the root where it has none; so says its error.
+    NotHere(Refusal),
     /// The connection or the answer broke off: what is missing may be asked for again.
     Broken(String),
     /// The answer is not what the contract says. Asking again would not help.
@@ -33,6 +35,8 @@ pub struct Refusal {
     pub code: String,
     /// `Message` of it.
     pub message: String,
+    /// `BucketName` of it, or empty.
+    pub bucket: String,
     /// `x-amz-request-id` of the answer, or empty.
     pub request_id: String,
     /// Seconds of `Retry-After`.
@@ -44,7 +48,8 @@ impl Refusal {
     pub(super) fn read(status: u16, body: &[u8], request_id: String) -> Self {
         let code = error_code(body).unwrap_or_default();
         let message = error_member(body, "Message").map(for_people).unwrap_or_default();
-        Self { status, code, message, request_id, retry_after_seconds: None }
+        let bucket = error_member(body, "BucketName").unwrap_or_default();
+        Self { status, code, message, bucket, request_id, retry_after_seconds: None }
     }
 }
 
@@ -54,7 +59,7 @@ impl ClientError {
         match self {
             Self::Unreachable(_) | Self::Broken(_) => true,
             Self::Refused(refusal) => matches!(refusal.status, 429 | 500 | 502 | 503 | 504),
-            Self::NoCredentials(_) | Self::Wrong(_) => false,
+            Self::NoCredentials(_) | Self::NotHere(_) | Self::Wrong(_) => false,
         }
     }
 }
@@ -65,6 +70,7 @@ impl fmt::Display for ClientError {
             Self::Unreachable(what) => write!(f, "cannot connect: {}", printable(what)),
             Self::NoCredentials(what) => write!(f, "no credentials: {}", printable(what)),
             Self::Refused(refusal) => refusal.fmt(f),
+            Self::NotHere(refusal) => write!(f, "there is no S3 at this path: {refusal}"),
             Self::Broken(what) => write!(f, "the answer broke off: {}", printable(what)),
             Self::Wrong(what) => write!(f, "the answer is not a right one: {}", printable(what)),
         }

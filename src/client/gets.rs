@@ -127,7 +127,7 @@ impl Shared {
 /// Whether an error is no entry's own: every other one would have it too.
 fn ends_all(error: &ClientError) -> bool {
     match error {
-        ClientError::Unreachable(_) | ClientError::NoCredentials(_) => true,
+        ClientError::Unreachable(_) | ClientError::NoCredentials(_) | ClientError::NotHere(_) => true,
         ClientError::Refused(refusal) => is_about_our_signature(&refusal.code),
         ClientError::Broken(_) | ClientError::Wrong(_) => false,
     }

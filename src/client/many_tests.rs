@@ -124,9 +124,22 @@ impl Scripted {
     }
 
     fn many(&self, keys: &[&str]) -> Many {
+        Self::many_of(&self.endpoint, keys)
+    }
+
+    /// As [`Scripted::many`], with `path` behind the host of the endpoint's URL.
+    fn many_below(&self, path: &str, keys: &[&str]) -> Many {
+        Self::many_of(&endpoint(&format!("{}{path}", self.endpoint.url())), keys)
+    }
+
+    fn many_of(endpoint: &Arc<Endpoint>, keys: &[&str]) -> Many {
         let entries: Vec<_> = keys.iter().map(|key| Entry::new(*key)).collect();
         let config = ManyConfig { backoff_base: Duration::from_millis(1), gets_max: 3, ..ManyConfig::new(Some("b".into())) };
-        Many::new(Arc::clone(&self.endpoint), entries.into(), config)
+        Many::new(Arc::clone(endpoint), entries.into(), config)
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|seen| seen.path.clone()).collect()
     }
 
     fn batches(&self) -> Vec<Vec<String>> {
@@ -514,4 +527,50 @@ async fn an_entry_is_asked_for_by_a_get_as_in_a_batch() {
     let seen = endpoint.seen.lock().unwrap();
     assert_eq!(seen[1].path, "/other/a%20b/%C3%A9?versionId=v%201");
     assert_eq!((seen[1].headers["range"].as_str(), seen[1].headers["if-match"].as_str()), ("bytes=0-1", "\"e\""));
+}
+
+/// The answer to a request below `/data/v1`, as if it was at the root.
+fn below(seen: &Seen, answer: fn(&Seen) -> Vec<u8>) -> Vec<u8> {
+    match seen.path.strip_prefix("/data/v1/") {
+        Some(rest) => answer(&Seen { path: format!("/{rest}"), ..seen.clone() }),
+        None => s3_error(400, "InvalidURI"),
+    }
+}
+
+#[tokio::test]
+async fn all_paths_begin_with_that_of_the_endpoint() {
+    for slashes in ["", "/", "//"] {
+        let endpoint = Scripted::start(|seen| below(seen, gateway)).await;
+        let told = read(&mut endpoint.many_below(&format!("/data/v1{slashes}"), &["a", "b"])).await.unwrap();
+        assert_eq!(told, Told { entries: bodies(&["a", "b"]), ..Told::default() });
+        assert_eq!(endpoint.paths(), ["/data/v1/?batch-get=", "/data/v1/b?batch-get="]);
+    }
+    let endpoint = Scripted::start(|seen| below(seen, store)).await;
+    let keys = ["//a/../b%20", "data/v1"];
+    let told = read(&mut endpoint.many_below("/data/v1", &keys)).await.unwrap();
+    assert_eq!((told.falls_back, told.entries.len(), told.retries), (1, 2, 0));
+    let mut paths = endpoint.paths();
+    paths.sort();
+    assert_eq!(paths, ["/data/v1/?batch-get=", "/data/v1/b///a/../b%2520", "/data/v1/b/data/v1"]);
+}
+
+#[tokio::test]
+async fn a_path_that_is_another_is_no_reason_to_fall_back() {
+    // A gateway below another path says so; one at the root takes the path's first segment for a bucket.
+    let elsewhere = Scripted::start(|seen| below(seen, gateway)).await;
+    let at_the_root = Scripted::start(|_| s3_error(404, "NoSuchBucket")).await;
+    let named = "<Error><Code>NotImplemented</Code><BucketName>data</BucketName></Error>";
+    let over_another = Scripted::start(move |_| http(501, "", named)).await;
+    for (endpoint, path, says) in [
+        (&elsewhere, "", "there is no S3 at this path: 400 InvalidURI: m"),
+        (&elsewhere, "/data", "there is no S3 at this path: 400 InvalidURI: m"),
+        (&at_the_root, "/data/v1", "there is no S3 at this path: 404 NoSuchBucket: /data/v1 is taken for a bucket"),
+        (&over_another, "/data/v1", "there is no S3 at this path: 501 NotImplemented: /data/v1 is taken for a bucket"),
+    ] {
+        let error = read(&mut endpoint.many_below(path, &["a"])).await.unwrap_err();
+        assert_eq!(error.to_string(), says, "{path}");
+    }
+    assert_eq!((elsewhere.paths().len(), at_the_root.paths().len()), (2, 1), "each is asked once");
+    // Without a path it is but a store that has no BatchGet.
+    assert_eq!(read(&mut at_the_root.many(&["a"])).await.unwrap().falls_back, 1);
 }

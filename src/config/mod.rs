@@ -37,6 +37,7 @@ pub use problem::{Origin, Problem, nearest};
 pub use quirks::{Checksums, PayloadSigning, Quirks};
 pub use schema::schema;
 pub use tree::{Flag, Sources};
+pub use validate::is_base_path;
 pub use value::{ByteSize, DurationText, Secret, format_duration, format_size, parse_duration, parse_size};
 
 const KIB: u64 = 1024;

@@ -177,11 +177,7 @@ fn server(rules: &mut Rules<'_>, settings: &Settings) {
         true,
         s.domains.iter().enumerate().map(|(i, d)| (format!("server.domains[{i}]"), d.to_ascii_lowercase())),
     );
-    let segment = |s: &str| {
-        !matches!(s, "" | "." | "..") && s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
-    };
-    let plain = s.base_path.is_empty() || s.base_path.strip_prefix('/').is_some_and(|path| path.split('/').all(segment));
-    rules.check(plain, &["server.base_path"], || {
+    rules.check(is_base_path(&s.base_path), &["server.base_path"], || {
         format!("{:?} is no base path; write one such as \"/s3\", of letters, digits, \"-\", \".\", \"_\" and \"~\"", s.base_path)
     });
     let known = settings.identities.iter().position(|identity| s.anonymous && identity.name == NOBODY);
@@ -319,6 +315,14 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     rules.check(b.concurrency_min <= b.concurrency, &[&key("concurrency_min"), &key("concurrency")], || {
         format!("concurrency_min ({}) is more than concurrency ({})", b.concurrency_min, b.concurrency)
     });
+}
+
+/// Whether all paths of an endpoint may begin with `path`: none, or segments that can be written in one way only.
+pub fn is_base_path(path: &str) -> bool {
+    let segment = |s: &str| {
+        !matches!(s, "" | "." | "..") && s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
+    };
+    path.is_empty() || path.strip_prefix('/').is_some_and(|path| path.split('/').all(segment))
 }
 
 /// A backend's URL may hold a password by mistake, so its text is not repeated.

@@ -209,6 +209,8 @@ fn label(error: &ClientError) -> String {
         ClientError::NoCredentials(_) => "no credentials".into(),
         ClientError::Broken(_) => "broken off".into(),
         ClientError::Wrong(_) => "wrong answer".into(),
-        ClientError::Refused(refusal) => format!("{} {}", refusal.status, refusal.code).trim_end().to_owned(),
+        ClientError::Refused(refusal) | ClientError::NotHere(refusal) => {
+            format!("{} {}", refusal.status, refusal.code).trim_end().to_owned()
+        }
     }
 }

@@ -20,7 +20,7 @@ pub use compare::{Comparison, Spread, compare};
 pub use cpu::cpu_seconds;
 pub use job::{Extent, Job, Keys, Kind, Mix, Mode, Pace};
 pub use measured::{Measured, Tally, Times};
-pub use prepare::{Prepared, Unready, check, check_batches, prepare};
+pub use prepare::{Prepared, Unready, check, check_endpoint, prepare};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -83,11 +83,12 @@ impl fmt::Display for Unready {
     }
 }
 
-/// Looks whether a job can run: its first and its last object are there, and BatchGet where it is used.
+/// Looks whether a job can run: as [`check_endpoint`], and its first and its last object are there.
 ///
 /// # Errors
 /// The first reason why not.
 pub async fn check(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
+    check_endpoint(endpoint, job).await?;
     let last = job.keys.count() - 1;
     for number in if last == 0 { vec![0] } else { vec![0, last] } {
         let key = job.keys.key(number);
@@ -107,16 +108,22 @@ pub async fn check(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
             return Err(Unready::WrongSize { key, found });
         }
     }
-    check_batches(endpoint, job).await
+    Ok(())
 }
 
-/// Looks whether the endpoint takes the job's BatchGets, if it has any; no object need be there.
+/// Looks whether the endpoint is below its path, and takes the job's BatchGets, if it has any; no object need be there.
 ///
 /// # Errors
 /// The reason why not.
-pub async fn check_batches(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
-    let Some(entries) = job.mode.entries() else { return Ok(()) };
-    let max = endpoint.capabilities().await?.ok_or(Unready::NoBatchGet)?.limits.entries;
+pub async fn check_endpoint(endpoint: &Endpoint, job: &Job) -> Result<(), Unready> {
+    let entries = job.mode.entries();
+    // To all other requests a path that is wrong looks like a bucket that is missing.
+    if entries.is_none() && !endpoint.has_path() {
+        return Ok(());
+    }
+    let able = endpoint.capabilities().await?;
+    let Some(entries) = entries else { return Ok(()) };
+    let max = able.ok_or(Unready::NoBatchGet)?.limits.entries;
     if entries > max { Err(Unready::BatchTooLarge(max)) } else { Ok(()) }
 }
 

@@ -15,10 +15,20 @@ from typing import Any
 
 import pytest
 
-from support.gateway import BINARY, FULL, LIMITED, Backend, Gateway, clean_environment
+from support.gateway import (
+    BINARY,
+    FULL,
+    LIMITED,
+    LISTEN_ON_BOTH_FAMILIES,
+    TRAP_KEYS,
+    Backend,
+    Gateway,
+    clean_environment,
+    settings,
+)
 from support.process import free_ports, wait_for
 from support.store import Credentials, Target
-from support.wire import call
+from support.wire import call, object_path
 
 BUCKET = "bench"
 COUNT, SIZE = 40, 3000
@@ -227,6 +237,55 @@ def test_a_list_is_read_as_get_reads_it(gateway: Gateway, store: Target, tmp_pat
     assert f"{file}:2: it is not UTF-8" in lines[0] and f"{file}:3: it is in another bucket" in lines[1], lines
     done = bench(gateway.s3, *listed, "-", given="a\u202eb\x1b[31m\n")
     assert_one_line(done, r"object a\u{202e}b\u{1b}[31m of the list")
+
+
+@pytest.fixture(scope="module")
+def below(tmp_path_factory: pytest.TempPathFactory, start_gateway: object) -> Iterator[Gateway]:
+    """A gateway below `/s3`, on both families of addresses, with a store of its own that takes every key."""
+    text = settings([Backend("store", "*", None)], server='base_path = "/s3"', listen=LISTEN_ON_BOTH_FAMILIES)
+    running = Gateway(tmp_path_factory.mktemp("below"), text, "below")
+    yield running
+    assert "panicked" not in running.process.stderr()
+    assert running.stop() == 0
+
+
+def at(target: Target, path: str) -> Target:
+    """The same with a path in its URL."""
+    return Target(target.endpoint + path, target.credentials)
+
+
+def test_an_endpoint_may_be_below_a_path_and_on_ipv6(below: Gateway) -> None:
+    flags = (*MADE, "--mode", "mixed", "--mix", "get=1,batch=1,put=1", "--batch", "5", "--requests", "60")
+    first = bench(at(below.s3, "/s3/"), *flags, *SHORT, "--prepare")
+    assert first.code == 0 and f"{COUNT} objects written" in first.stderr, first
+    assert first.report["endpoint"] == below.s3.endpoint + "/s3" and first.run["requests_failed"] == 0
+    over_ipv6 = at(below.over_ipv6(), "/s3")
+    again = bench(over_ipv6, *flags, *SHORT)
+    assert again.code == 0 and again.report["endpoint"] == over_ipv6.endpoint, again
+    assert set(again.run["kinds"]) == {"get", "batch", "put"}
+
+
+def test_no_key_is_tidied_up(below: Gateway) -> None:
+    assert call(below.s3, "PUT", "/s3/odd").status == 200
+    for key in TRAP_KEYS:
+        assert call(below.s3, "PUT", f"/s3{object_path('odd', key)}", {}, key.encode()).status == 200, key
+    listed = "".join(json.dumps({"Key": key}) + "\n" for key in TRAP_KEYS)
+    for mode in (("--mode", "get"), ("--mode", "batch", "--batch", "20")):
+        flags = ("--bucket", "odd", "--from", "-", *mode, *SHORT, "--requests", "100")
+        done = bench(at(below.s3, "/s3"), *flags, given=listed)
+        assert (done.code, done.run["errors"], done.run["job"]["objects"]) == (0, [], len(TRAP_KEYS)), done
+
+
+def test_a_path_that_is_another_is_said_in_one_line(below: Gateway, gateway: Gateway, store: Target) -> None:
+    outside = 'whose paths begin with "/s3"'
+    for mode in (("--mode", "get"), ("--mode", "batch"), ("--mode", "get", "--prepare")):
+        assert_one_line(bench(below.s3, *MADE, *mode), below.s3.endpoint, outside)
+        assert_one_line(bench(at(below.s3, "/s4"), *MADE, *mode), f"{below.s3.endpoint}/s4: ", outside, "--endpoint-url")
+        at_the_root = at(gateway.s3, "/s3")
+        assert_one_line(bench(at_the_root, *MADE, *mode), f"{at_the_root.endpoint}: ", "/s3 is taken for a bucket")
+    assert call(store, "HEAD", "/s3").status == 404
+    done = bench(at(below.s3, "/s3#x"), *MADE)
+    assert (done.code, done.stdout) == (2, "") and "without a fragment" in done.stderr, done
 
 
 def _quoted(text: str) -> str:

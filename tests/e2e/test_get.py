@@ -22,7 +22,16 @@ from pathlib import Path
 
 import pytest
 
-from support.gateway import BINARY, READ_ONLY, Gateway, clean_environment
+from support.gateway import (
+    BINARY,
+    LISTEN_ON_BOTH_FAMILIES,
+    READ_ONLY,
+    TRAP_KEYS,
+    Backend,
+    Gateway,
+    clean_environment,
+    settings,
+)
 from support.process import wait_for
 from support.proxy import Relay
 from support.store import Credentials, Target
@@ -112,6 +121,24 @@ def relay(gateway: Gateway, corpus: dict[str, bytes]) -> Iterator[Relay]:
     running = Relay(gateway.s3)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def below(tmp_path_factory: pytest.TempPathFactory, start_gateway: object) -> Iterator[Gateway]:
+    """A gateway below `/s3`, on both families of addresses, with a store of its own that takes every key."""
+    text = settings([Backend("store", "*", None)], server='base_path = "/s3"', listen=LISTEN_ON_BOTH_FAMILIES)
+    running = Gateway(tmp_path_factory.mktemp("below"), text, "below")
+    assert call(running.s3, "PUT", f"/s3/{BUCKET}").status == 200
+    for key in TRAP_KEYS:
+        assert call(running.s3, "PUT", f"/s3{object_path(BUCKET, key)}", body=key.encode()).status == 200, key
+    yield running
+    assert "panicked" not in running.process.stderr()
+    assert running.stop() == 0
+
+
+def at(target: Target, path: str) -> Target:
+    """The same with a path in its URL."""
+    return Target(target.endpoint + path, target.credentials)
 
 
 @pytest.mark.parametrize("through", ["gateway", "store"])
@@ -384,6 +411,45 @@ def test_a_signal_that_is_ignored_stays_ignored(relay: Relay, corpus: dict[str, 
     assert files_of(tmp_path) == {}
 
 
+@pytest.mark.parametrize("by", ["batches", "gets"])
+def test_an_endpoint_may_be_below_a_path_and_on_ipv6_and_no_key_is_tidied_up(
+    below: Gateway, by: str, tmp_path: Path
+) -> None:
+    relay = Relay(below.s3, hides_batch_get=by == "gets")
+    listing = "".join(json.dumps({"Key": key, "Id": f"{i}"}) + "\n" for i, key in enumerate(TRAP_KEYS)).encode()
+    targets = [at(relay.through, "/s3")]
+    if by == "batches":
+        targets += [at(below.s3, "/s3//"), at(below.over_ipv6(), "/s3"), at(below.over_ipv6(), "/s3/")]
+    for number, target in enumerate(targets):
+        out = tmp_path / str(number)
+        done = get(target, "--from", "-", "--bucket", BUCKET, "--out", out, "--json", cwd=tmp_path, stdin=listing)
+        assert done.code == 0, done
+        assert files_of(out) == {f"{i}": key.encode() for i, key in enumerate(TRAP_KEYS)}
+        assert done.totals["way"] == ("get" if by == "gets" else "batch-get")
+        assert done.lines == [f"batchgate: {target.endpoint} has no BatchGet; falling back to a GET for each object"] * (by == "gets")
+    relay.stop()
+
+
+def test_a_path_that_is_another_is_said_in_one_line(
+    below: Gateway, gateway: Gateway, embedded_gateway: Gateway, tmp_path: Path
+) -> None:
+    outside = 'there is no S3 at this path: 400 InvalidURI: the path is outside of this endpoint, whose paths begin with "/s3"'
+    for target, says in (
+        (below.s3, outside),
+        (at(below.s3, "/s4/"), outside),
+        (at(below.over_ipv6(), "/s3x"), outside),
+        # SeaweedFS does not get as far as to say that there is no such bucket.
+        (at(gateway.s3, "/s3"), "there is no S3 at this path: 501 NotImplemented: /s3 is taken for a bucket"),
+        (at(embedded_gateway.s3, "/s3"), "there is no S3 at this path: 404 NoSuchBucket: /s3 is taken for a bucket"),
+    ):
+        done = get(target, f"s3://{BUCKET}/a", cwd=tmp_path)
+        assert (done.code, done.stdout, len(done.lines)) == (3, b"", 1), done
+        assert done.lines[0].startswith(f"batchgate: {target.endpoint.rstrip('/')}: {says}"), done
+    wrong = get(at(below.s3, "/s3?x"), f"s3://{BUCKET}/a", cwd=tmp_path)
+    assert (wrong.code, len(wrong.lines)) == (2, 1) and "without a query" in wrong.lines[0]
+    assert files_of(tmp_path) == {}
+
+
 def closed_port() -> str:
     return "http://127.0.0.1:1"
 
@@ -463,7 +529,11 @@ def test_wrong_usage_and_wrong_lists(gateway: Gateway, corpus: dict[str, bytes],
         ([uri, "--overwrite"], ["--overwrite"]),
         ([uri, "--out", "x.tar.gz"], ["end the name in .tar"]),
         ([uri, "--endpoint-url", "no url"], ["no url"]),
-        ([uri, "--endpoint-url", "http://127.0.0.1:9/path"], ["http://127.0.0.1:9/path"]),
+        ([uri, "--endpoint-url", "http://127.0.0.1:9/s3?x"], ["http://127.0.0.1:9/s3?x is no URL of an endpoint: it ends"]),
+        ([uri, "--endpoint-url", "http://[::1]:9#x"], ["http://[::1]:9#x is no URL of an endpoint: it ends"]),
+        ([uri, "--endpoint-url", "http://127.0.0.1:9/a/../b"], ["its path must be one such as /s3"]),
+        ([uri, "--endpoint-url", "http://127.0.0.1:99999"], ["the host or the port is wrong"]),
+        ([uri, "--endpoint-url", "http://[::1]:9", "--addressing", "virtual"], ["[::1]:9 is an address, before which no bucket"]),
         ([uri, "--endpoint-url", "http://user:sekret@127.0.0.1:9"], ["no user and no password"]),
         (["s3://a\x1b[2J/k"], ["s3://a\\u{1b}[2J/k: "]),
         (["\u202ekey"], ["\\u{202e}key: no S3 URI"]),

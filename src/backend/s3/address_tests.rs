@@ -96,6 +96,11 @@ impl Server {
         heads.iter().map(|(peer, _)| *peer).collect::<std::collections::BTreeSet<_>>().len()
     }
 
+    fn target(&self, at: usize) -> String {
+        let heads = self.heads.lock().expect("no panic");
+        heads[at].1.split(' ').nth(1).expect("a request line").to_owned()
+    }
+
     fn header(&self, at: usize, name: &str) -> String {
         let heads = self.heads.lock().expect("no panic");
         let value = heads[at].1.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")).map(str::to_owned));
@@ -215,6 +220,7 @@ impl Rig {
             clients: clients_resolving(resolve, Duration::from_secs(2), ATTEMPT, 16, false, None).expect("no certificates"),
             scheme: Scheme::HTTP,
             authority: Authority::try_from(format!("store.test:{port}")).expect("valid"),
+            base_path: String::new(),
             addressing: Addressing::Path,
             credentials: Credentials::Static(Arc::new(KeyPair::new("AK", "SK", None).expect("valid"))),
             signer: Arc::new(Signer::new("us-east-1")),
@@ -476,6 +482,24 @@ async fn the_name_stays_in_the_request_whatever_the_addressing() {
     rig.read(true).await.expect("well");
     assert_eq!(server.header(0, "host"), format!("store.test:{port}"));
     assert_eq!(server.header(1, "host"), format!("bucket.store.test:{port}"));
+}
+
+#[tokio::test]
+async fn a_base_path_is_what_all_paths_begin_with_whatever_the_addressing() {
+    let (port, mut found) = listeners(&[FIRST]).await;
+    let server = Server::on(found.pop().expect("one"), Act::Answer);
+    let mut rig = Rig::new(port, &[FIRST]);
+    rig.store.base_path = "/s3".to_owned();
+    for addressing in [Addressing::Path, Addressing::Virtual] {
+        rig.store.addressing = addressing;
+        for uri in ["/?batch-get=", "/bucket?batch-get=", "/bucket", "/bucket//k/../%20?acl"] {
+            rig.forward(Method::GET, uri, empty_body()).await.expect("well");
+        }
+    }
+    let targets: Vec<_> = (0..server.count()).map(|at| server.target(at)).collect();
+    let (path, host) = targets.split_at(4);
+    assert_eq!(path, ["/s3/?batch-get=", "/s3/bucket?batch-get=", "/s3/bucket", "/s3/bucket//k/../%20?acl"]);
+    assert_eq!(host, ["/s3/?batch-get=", "/s3/?batch-get=", "/s3/", "/s3//k/../%20?acl"]);
 }
 
 #[tokio::test]

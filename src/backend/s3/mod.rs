@@ -72,6 +72,8 @@ pub struct S3Store {
     pub scheme: Scheme,
     /// Host and port of the endpoint.
     pub authority: Authority,
+    /// What all paths there begin with, such as `/s3`; empty at most endpoints.
+    pub base_path: String,
     /// Where the bucket's name goes.
     pub addressing: Addressing,
     /// Current credentials.
@@ -241,12 +243,14 @@ impl S3Store {
     /// The host to ask and the raw path there, for a path that names the bucket first.
     fn address(&self, place: &Place, path: &PathAndQuery) -> Result<(Authority, PathAndQuery), BackendError> {
         let (bucket, rest) = bucket_of(path);
+        let base = self.base_path.as_str();
         if self.addressing == Addressing::Path || bucket.is_empty() {
-            return Ok((place.authority.clone(), path.clone()));
+            let path = if base.is_empty() { Ok(path.clone()) } else { PathAndQuery::try_from(format!("{base}{path}")) };
+            return Ok((place.authority.clone(), path.map_err(internal)?));
         }
         let authority = Authority::try_from(format!("{bucket}.{}", place.authority)).map_err(internal)?;
-        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
-        Ok((authority, PathAndQuery::try_from(rest).map_err(internal)?))
+        let slash = if rest.starts_with('/') { "" } else { "/" };
+        Ok((authority, PathAndQuery::try_from(format!("{base}{slash}{rest}")).map_err(internal)?))
     }
 }
 

@@ -42,6 +42,7 @@ impl S3Store {
             )?,
             scheme: scheme.clone(),
             authority: authority.clone(),
+            base_path: String::new(),
             addressing: config.addressing,
             credentials,
             signer: Arc::new(Signer::new(&config.region)),

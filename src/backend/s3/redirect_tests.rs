@@ -91,6 +91,7 @@ impl Rig {
                 clients: clients_resolving(resolve, second, second, 16, false, None).expect("no certificates"),
                 scheme: Scheme::HTTP,
                 authority: Authority::try_from(format!("s3.one.store.test:{port}")).expect("valid"),
+                base_path: String::new(),
                 addressing,
                 credentials: Credentials::Static(Arc::new(KeyPair::new("AK", "SK", None).expect("valid"))),
                 signer: Arc::new(Signer::new("one")),

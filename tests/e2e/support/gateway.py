@@ -40,11 +40,15 @@ class Backend:
     extra: str = ""
 
 
-def settings(backends: list[Backend], sections: str = "", server: str = "") -> str:
+LISTEN = '["127.0.0.1:0"]'
+LISTEN_ON_BOTH_FAMILIES = '["127.0.0.1:0", "[::1]:0"]'
+
+
+def settings(backends: list[Backend], sections: str = "", server: str = "", listen: str = LISTEN) -> str:
     """A whole settings file with the four identities. `sections` is more TOML, such as `[batch]`; `server` is lines for
     `[server]`."""
     out = [
-        "[server]", 'listen = ["127.0.0.1:0"]', 'region = "us-east-1"', f'domains = ["{DOMAIN}"]',
+        "[server]", f"listen = {listen}", 'region = "us-east-1"', f'domains = ["{DOMAIN}"]',
         server, "[admin]", 'listen = "127.0.0.1:0"',
     ]  # fmt: skip
     for backend in backends:
@@ -75,6 +79,13 @@ def settings(backends: list[Backend], sections: str = "", server: str = "") -> s
     return "\n".join(out) + "\n" + sections
 
 
+# Keys that anything but S3 would tidy up: each is one object, byte for byte.
+TRAP_KEYS = [
+    "a//b", "/lead", "//", "trail/", "./x", "../up", "a/../b", "a/.", "..", ".", "100%25.txt", "%2F", "a%00b", "a\nb", "tab\t",
+    "a\r\nb", " ", "a+b c", "?x=y#z", "s3/s3", "é/鍵", "~a*b'(c)!", "\x7f", "k" * 1024, "é" * 512, "%" * 1024,
+]  # fmt: skip
+
+
 class Gateway:
     """A running gateway. `s3` speaks as the full-access identity."""
 
@@ -89,6 +100,12 @@ class Gateway:
     def _addresses(self) -> dict[str, str] | None:
         found = dict(re.findall(r"^listening (s3|admin) (https?://127\.0\.0\.1:[1-9]\d*)$", self.process.stdout(), re.M))
         return found if {"s3", "admin"} <= found.keys() else None
+
+    def over_ipv6(self) -> Target:
+        """As `s3`, where it listens on both families."""
+        found = re.search(r"^listening s3 (https?://\[::1\]:\d+)$", self.process.stdout(), re.M)
+        assert found, self.process.stdout()
+        return Target(found[1], FULL)
 
     def as_identity(self, credentials: Credentials) -> Target:
         return self.s3.with_credentials(credentials)

@@ -1,4 +1,5 @@
-"""A TCP relay before a gateway, which breaks off or holds back the answers to BatchGets where a test says so."""
+"""A TCP relay before a gateway, which breaks off or holds back the answers to BatchGets where a test says so, or hides that
+there is BatchGet."""
 
 import socket
 import threading
@@ -10,11 +11,13 @@ from support.store import Target
 
 @dataclass
 class Relay:
-    """Each answer to a POST takes the next of `plan`: after so many of its bytes it breaks off, or nothing more comes."""
+    """Each answer to a POST takes the next of `plan`: after so many of its bytes it breaks off, or nothing more comes. With
+    `hides_batch_get` it answers for itself that the endpoint has none."""
 
     target: Target
     plan: list[tuple[Literal["break", "hold"], int]] = field(default_factory=list)
     posts: int = 0
+    hides_batch_get: bool = False
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -50,6 +53,9 @@ class Relay:
     def _requests(self, client: socket.socket, server: socket.socket, state: dict[str, tuple[str, int] | None]) -> None:
         try:
             while data := client.recv(65536):
+                if self.hides_batch_get and b"?batch-get=" in data.partition(b"\r\n")[0]:
+                    client.sendall(b"HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\n\r\n")
+                    continue
                 if data.startswith(b"POST "):
                     with self._lock:
                         self.posts += 1

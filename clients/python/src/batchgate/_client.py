@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from ._batch import read_batch
 from ._capabilities import ENTRIES_MAX, Capabilities, probe
+from ._endpoint import endpoint_of
 from ._errors import BatchGateError, BatchGetUnavailableWarning, ConfigurationError
 from ._fallback import get_many
 from ._part import Key, Part
@@ -59,7 +59,8 @@ class Client:
     """Reads many objects with few requests.
 
     `bucket` is for keys that name none. Endpoint, region, profile, credentials and CA bundle are found as every AWS tool
-    finds them (environment, `~/.aws`, instance roles) unless given. Buckets are addressed by path. Timeouts are in
+    finds them (environment, `~/.aws`, instance roles) unless given. An endpoint may have a path, as in `https://host/s3`.
+    Buckets are addressed by path. Timeouts are in
     seconds; `read_timeout` is for one read, not for the whole. `attempts_max` bounds the attempts between two parts that
     came whole. `entries_max` is the most entries of one request; the endpoint's own limits hold too. Where there is no
     BatchGet, at most `gets_in_flight_max` GETs are under way at once in each `get_many`.
@@ -88,8 +89,6 @@ class Client:
             raise ConfigurationError("aws_access_key_id and aws_secret_access_key go together")
         if bucket is not None and not is_bucket(bucket):
             raise ConfigurationError(f"bucket is {BUCKET_RULE}, not {bucket!r}")
-        if endpoint_url is not None and urlsplit(endpoint_url).scheme not in ("http", "https"):
-            raise ConfigurationError(f"endpoint_url begins with http:// or https://, not {endpoint_url!r}")
         self.bucket = bucket
         self._attempts_max = attempts_max
         self._entries_max = entries_max
@@ -97,7 +96,7 @@ class Client:
         self._capabilities: Capabilities | None = None
         self._transport = Transport(
             Settings(
-                endpoint_url,
+                None if endpoint_url is None else endpoint_of(endpoint_url),
                 region_name,
                 profile_name,
                 aws_access_key_id,

@@ -24,6 +24,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.session import Session
 from botocore.utils import get_environ_proxies
 
+from ._endpoint import endpoint_of
 from ._errors import BrokenOff, ConfigurationError, EndpointError, RequestError, RequestPermissionError
 from ._part import xml_text
 from ._process import current
@@ -92,12 +93,16 @@ class Response:
         value = self.header("retry-after") or ""
         return float(value) if re.fullmatch(r"\d{1,6}", value) else 0.0
 
-    def error(self, what: str) -> RequestError:
-        """The answer as an error; reads its body."""
+    def error_document(self) -> bytes:
+        """The body of an error, as far as it came."""
         try:
-            document = self.read_document()
+            return self.read_document()
         except BrokenOff:
-            document = b""
+            return b""
+
+    def error(self, what: str, document: bytes | None = None) -> RequestError:
+        """The answer as an error; reads its body, unless that is given."""
+        document = self.error_document() if document is None else document
         code, said = xml_text(document, "Code"), xml_text(document, "Message")
         request_id = xml_text(document, "RequestId") or self.header("x-amz-request-id") or ""
         message = f"{what}: {self.status} {code}{': ' + said if said else ''} (request id {request_id or 'unknown'})"
@@ -130,7 +135,7 @@ class Transport:
         process = self._of_this_process()
         request = AWSRequest(
             method,
-            f"{self.endpoint_url.rstrip('/')}{path}",
+            f"{self.endpoint_url}{path}",
             {"User-Agent": USER_AGENT, **(headers or {})},
             body,
             stream_output=True,
@@ -175,7 +180,7 @@ class Transport:
             region = region or "us-east-1"
             endpoint = settings.endpoint_url
             if endpoint is None:
-                endpoint = session.create_client("s3", region_name=region).meta.endpoint_url
+                endpoint = endpoint_of(session.create_client("s3", region_name=region).meta.endpoint_url)
         except (botocore.exceptions.BotoCoreError, ValueError) as error:
             raise ConfigurationError(f"no endpoint: {error}") from error
         self.settings = replace(settings, endpoint_url=endpoint, region_name=region)

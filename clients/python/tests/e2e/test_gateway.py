@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,10 +15,20 @@ import pytest
 from conftest import BUCKET, OTHER, client_of
 from cutting import CuttingProxy
 from support.faulty import LARGE, SMALL, FaultyBackend, body_of
-from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
+from support.gateway import (
+    LIMITED,
+    LISTEN_ON_BOTH_FAMILIES,
+    NOTHING,
+    READ_ONLY,
+    TRAP_KEYS,
+    Backend,
+    Gateway,
+    settings,
+)
 from support.process import wait_for
+from support.proxy import Relay
 from support.store import Credentials, Target
-from support.wire import call
+from support.wire import call, object_path
 
 import batchgate
 from batchgate._rules import name_of
@@ -245,6 +255,49 @@ def test_everything_is_found_where_aws_tools_find_it(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"{gateway.s3.endpoint} [{len(objects[BUCKET, 'small/001'])}, 0]"
+
+
+@pytest.fixture(scope="module")
+def below(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway below `/s3`, on both families of addresses, with a store of its own that takes every key."""
+    text = settings([Backend("store", "*", None)], server='base_path = "/s3"', listen=LISTEN_ON_BOTH_FAMILIES)
+    running = Gateway(tmp_path_factory.mktemp("below"), text)
+    assert call(running.s3, "PUT", f"/s3/{BUCKET}").status == 200
+    for key in TRAP_KEYS:
+        assert call(running.s3, "PUT", f"/s3{object_path(BUCKET, key)}", body=key.encode()).status == 200, key
+    yield running
+    running.stop()
+
+
+def at(target: Target, path: str) -> Target:
+    """The same with a path in its URL."""
+    return Target(target.endpoint + path, target.credentials)
+
+
+def test_an_endpoint_may_be_below_a_path_and_on_ipv6_and_no_key_is_tidied_up(
+    below: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [key.encode() for key in TRAP_KEYS]
+    for target in (at(below.s3, "/s3"), at(below.s3, "/s3//"), at(below.over_ipv6(), "/s3")):
+        assert [part.data for part in client_of(target).get_many(TRAP_KEYS)] == bodies
+    monkeypatch.setenv("AWS_ENDPOINT_URL", below.over_ipv6().endpoint + "/s3/")
+    assert [part.data for part in client_of(below.s3, endpoint_url=None).get_many(TRAP_KEYS)] == bodies
+    relay = Relay(below.s3, hides_batch_get=True)
+    plain = client_of(at(relay.through, "/s3"))
+    with pytest.warns(batchgate.BatchGetUnavailableWarning, match=f"{plain.endpoint_url} has no BatchGet"):
+        assert [part.data for part in plain.get_many(TRAP_KEYS)] == bodies
+    relay.stop()
+
+
+def test_a_path_that_is_another_is_an_error_that_says_so(below: Gateway, gateway: Gateway) -> None:
+    for target, code, says in (
+        (below.s3, "InvalidURI", 'whose paths begin with "/s3"'),
+        (at(below.s3, "/s4"), "InvalidURI", 'whose paths begin with "/s3"'),
+        (at(gateway.s3, "/s3"), "NotImplemented", "takes /s3 for a bucket"),
+    ):
+        with pytest.raises(batchgate.RequestError, match=says) as told:
+            list(client_of(target).get_many(["a"], on_error="return"))
+        assert told.value.code == code and target.endpoint in str(told.value) and told.value.request_id
 
 
 def test_without_credentials_it_says_so(gateway: Gateway, tmp_path: Path) -> None:

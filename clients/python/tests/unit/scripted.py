@@ -108,10 +108,14 @@ def refuse(status: int, code: str, **headers: str) -> Answer:
 
 
 class Endpoint:
-    """Gives each POST the next answer of the script, the last one for ever. GETs learn its capabilities, or an object."""
+    """Gives each POST the next answer of the script, the last one for ever. GETs learn its capabilities, or an object. All
+    of it is below `base_path`."""
 
-    def __init__(self, *script: Answer, capabilities: Answer | None = None, objects: Answer | None = None) -> None:
+    def __init__(
+        self, *script: Answer, capabilities: Answer | None = None, objects: Answer | None = None, base_path: str = ""
+    ) -> None:
         self._script = script
+        self._base_path = base_path
         self._objects = objects
         self._capabilities = capabilities or (lambda e: e.send(200, {}, json.dumps(CAPABILITIES).encode()))
         self.posts: list[Exchange] = []
@@ -120,7 +124,7 @@ class Endpoint:
         self.ended = threading.Semaphore(0)
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}{base_path}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def client(self, **settings: Any) -> batchgate.Client:
@@ -172,7 +176,7 @@ class Endpoint:
         return Exchange(method, path, headers, body, sock, connection)
 
     def _answer(self, exchange: Exchange) -> None:
-        if exchange.path == "/?batch-get=":
+        if exchange.path == f"{self._base_path}/?batch-get=":
             self.gets.append(exchange)
             self._capabilities(exchange)
         elif exchange.method == "GET":
