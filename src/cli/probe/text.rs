@@ -131,7 +131,7 @@ mod tests {
         let text = text(&whole());
         for part in [
             "backend store at http://a:1\n  # answered\n  # PROBLEM: the bucket \"b\" does not exist\n  #   to do: make it\n",
-            "checksums = \"verify\"             # CHANGE to this, from \"forward\"\n    # an upload is refused: 501 NotImplemented\n",
+            "checksums = \"verify\"              # CHANGE to this, from \"forward\"\n    # an upload is refused: 501 NotImplemented\n",
             "content_md5 = true                # works\n  # account of i0, i1, i2, i3, i4 and 2 more: REFUSED\n  #   the store does",
             "  #   to do: set it anew",
             "  # more accounts of identities that were not tried: 3\n  # LEFT BEHIND: the probe object k could",
