@@ -13,6 +13,31 @@ use crate::config::{Flag, Origin, Problem, Settings, Sources, TABLES_BYTES_MAX, 
 /// Exit code of wrong usage and wrong settings.
 const EXIT_SETTINGS: u8 = 2;
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  batchgate config check --config batchgate.toml
+  batchgate config check --config batchgate.toml --json
+  # Reads only
+  batchgate config check --config batchgate.toml --probe
+  # Writes a few small objects to a bucket of one store, and deletes them
+  batchgate config check --config batchgate.toml --probe --backend store --probe-bucket scratch";
+
+const CHECK_JSON: &str = "\
+With --json, a list. Of problems {source, key, message}, with file and line, variable or flag by its
+source: without --probe, or where settings or flags are wrong. With --probe, of each backend:
+  backend, endpoint  as they are set
+  reached            whether it is an S3 store that takes the credentials
+  problems           list of {kind, why, fix}; kind: no-connection, tls, no-answer, not-s3,
+                     credentials, region, clock, bucket
+  settings           list of {key, configured, set, outcome, why}; outcome: works, change (from
+                     configured to set), fails, untried, unanswered
+  accounts           list of {identities, outcome, code, why, fix}; outcome: works, refused,
+                     unanswered; code: what the store said, or null
+  accounts_untried   how many more there are
+  notes              list of sentences: what else there is to say
+  left_behind        list of keys that were written and could not be deleted
+  interrupted        whether it was told to end before all was tried";
+
 /// What to do with the settings.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -25,15 +50,12 @@ pub enum ConfigCommand {
     ///
     /// With --probe each backend is asked, at most 10 seconds a time, for what stores differ in: region, addressing, and with
     /// --probe-bucket also payload_signing, checksums and content_md5. Each is a line as it would stand in the file, with
-    /// whether it works, or what to change. Exit code 0 if all works as it is set, 2 if something is to be set otherwise, 3 if a
-    /// backend cannot be reached, refuses the credentials or does not answer in time, if nothing works, or if something that was
-    /// written is left. An interrupt ends it once what was written is deleted, with 3; a second one at once.
-    #[command(
-        after_help = "Examples:\n  batchgate config check --config batchgate.toml\n  batchgate config check --config batchgate.toml --json\n  \
-                      # Reads only\n  batchgate config check --config batchgate.toml --probe\n  \
-                      # Writes a few small objects to a bucket of the store, and deletes them\n  \
-                      batchgate config check --config batchgate.toml --probe --probe-bucket scratch"
-    )]
+    /// whether it works, or what to change. The accounts that identities have there (backend_credentials) are tried with a list
+    /// of buckets each, 100 of them at the most. Exit code 0 if all works as it is set, 2 if something is to be set otherwise or
+    /// an account is refused, 3 if a backend cannot be reached, refuses the credentials or does not answer in time, if the bucket
+    /// cannot be used, if nothing works, or if something that was written is left. An interrupt ends it once what was written is
+    /// deleted, with 3; a second one at once.
+    #[command(after_help = CHECK_EXAMPLES, after_long_help = format!("{CHECK_JSON}\n\n{CHECK_EXAMPLES}"))]
     Check(CheckArgs),
     /// Print the effective settings, with secrets hidden
     ///
@@ -70,6 +92,9 @@ pub struct CheckArgs {
     /// Ask each backend what it can do, and say what to set
     #[arg(long)]
     pub probe: bool,
+    /// Ask only this backend; may be given several times
+    #[arg(long, value_name = "NAME", requires = "probe")]
+    pub backend: Vec<String>,
     /// A bucket, by its name at the store, to which the probe may write small objects; it deletes them. Without it nothing is written
     #[arg(long, value_name = "NAME", requires = "probe")]
     pub probe_bucket: Option<String>,
@@ -103,7 +128,10 @@ pub fn run(command: &ConfigCommand, world: &World<'_>, out: &mut dyn Write) -> i
         ConfigCommand::Check(args) => {
             let (file, json) = (args.settings.config.as_deref(), args.settings.json);
             match settings(file, Vec::new(), world) {
-                Ok(settings) if args.probe => probe::run(&settings, args.probe_bucket.as_deref(), json)?,
+                Ok(settings) if args.probe => {
+                    let asked = probe::Asked { backends: &args.backend, bucket: args.probe_bucket.as_deref(), json };
+                    probe::run(&settings, asked)?
+                }
                 loaded => check(loaded, json),
             }
         }

@@ -186,9 +186,32 @@ impl Dialer {
             Ok(_) => self.addresses.connected(address),
             Err(_) => self.addresses.unreached(address),
         }
-        reached.map_err(|error| format!("{address}: {error}").into())
+        reached.map_err(|cause| Unreached { address, cause }.into())
     }
 }
+
+/// An address to which there is no connection.
+#[derive(Debug)]
+pub struct Unreached {
+    address: SocketAddr,
+    cause: BoxError,
+}
+
+impl Unreached {
+    /// What failed of TLS, where the address itself was reached.
+    pub fn in_tls(&self) -> Option<&io::Error> {
+        // The connector wraps that once more; what the system says of an address it hands on as it is.
+        self.cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+    }
+}
+
+impl std::fmt::Display for Unreached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.address, self.cause)
+    }
+}
+
+impl std::error::Error for Unreached {}
 
 impl Service<Uri> for Dialer {
     type Response = Stream;

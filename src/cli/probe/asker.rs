@@ -3,17 +3,21 @@
 //! may repeat a key in a message.
 
 use std::future::ready;
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use http::header::InvalidHeaderValue;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
+use crate::backend::embedded::date::parse_http_date;
+use crate::backend::s3::connect::Unreached;
 use crate::backend::s3::sign::EMPTY_SHA256;
 use crate::backend::s3::{S3Store, error_code, error_member};
-use crate::backend::{BackendErrorKind, Body, BoxError, collect, empty_body, full_body};
+use crate::backend::{BackendError, BackendErrorKind, Body, collect, empty_body, full_body};
 use crate::config::BackendConfig;
 use crate::telemetry::Metrics;
 use crate::types::WallClock;
@@ -40,6 +44,8 @@ pub struct Said {
     pub version: Option<String>,
     /// Whether that is a mark of a deletion.
     pub is_marker: bool,
+    /// By how many seconds its clock is ahead of ours, if it says what time it has.
+    pub clock_ahead: Option<i64>,
     /// The body.
     pub body: Bytes,
 }
@@ -60,21 +66,50 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// Why a try did not do what it should.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The store said no, or did something else.
-    Refused(String),
-    /// The store said nothing: it may be slow, or away.
-    Unanswered(String),
+/// Why nothing was said, as far as other settings could mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// There is nothing to sign with.
+    NoCredentials,
+    /// No address was reached.
+    NoConnection,
+    /// One was, but TLS failed: nobody that we know signed the certificate.
+    UnknownIssuer,
+    /// The certificate is one of another host.
+    OtherHost,
+    /// The certificate is none that a server may have now.
+    Certificate,
+    /// Anything else that failed of TLS.
+    Tls,
+    /// What came was no HTTP.
+    NotHttp,
+    /// Nothing came in time, or it broke off.
+    Silent,
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Refused(why) | Self::Unanswered(why)) = self;
-        f.write_str(why)
+/// That nothing was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// For what to do.
+    pub cause: Cause,
+    /// In one sentence.
+    pub why: String,
+}
+
+impl Silence {
+    fn new(cause: Cause, why: impl Into<String>) -> Self {
+        Self { cause, why: why.into() }
     }
 }
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// What one try brought.
+pub type Tried = Result<Said, Silence>;
 
 /// What a request carries.
 #[derive(Clone, Debug, Default)]
@@ -102,25 +137,38 @@ impl Asker {
     ///
     /// # Errors
     /// As of [`S3Store::open`], or that the credentials were too long in coming.
-    pub async fn open(config: &BackendConfig, now: WallClock) -> Result<Self, BoxError> {
+    pub async fn open(config: &BackendConfig, now: WallClock) -> Result<Self, Silence> {
         let metrics = Metrics::new().backend(&config.name);
         let opened = timeout(ATTEMPT_TIMEOUT, S3Store::open(config, metrics, now)).await;
-        let store = opened.map_err(|_| "the credentials did not come in time")??;
+        let late = |_| Silence::new(Cause::NoCredentials, "the credentials did not come in time");
+        let store = opened.map_err(late)?.map_err(|error| {
+            // What else it opens are certificates.
+            let cause = if error.is::<InvalidHeaderValue>() { Cause::NoCredentials } else { Cause::UnknownIssuer };
+            Silence::new(cause, error.to_string())
+        })?;
         Ok(Self { store })
+    }
+
+    /// The access key that signs, where there is one.
+    pub async fn access_key(&self) -> Option<String> {
+        let pair = timeout(ATTEMPT_TIMEOUT, self.store.credentials.current()).await.ok()?.ok()?;
+        Some(pair.access_key.clone())
+    }
+
+    /// Reads what `path` names, as [`Self::ask`] does.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn read(&self, path: &str) -> Tried {
+        self.ask(Method::GET, path, &[], Carried::default()).await
     }
 
     /// Sends one request; `path` is what stands behind the host in path style. A body is signed as `x-amz-content-sha256` among
     /// `headers` says.
     ///
     /// # Errors
-    /// Why there is no answer, in one sentence.
-    pub async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&'static str, String)],
-        carried: Carried,
-    ) -> Result<Said, String> {
+    /// Why there is no answer.
+    pub async fn ask(&self, method: Method, path: &str, headers: &[(&'static str, String)], carried: Carried) -> Tried {
         let length = carried.data.len();
         let body = if length == 0 { empty_body() } else { full_body(carried.data) };
         let trailers = carried.trailer.map(|trailer| {
@@ -133,7 +181,7 @@ impl Asker {
             None => body,
         };
         let mut request = Request::new(body);
-        let path = PathAndQuery::try_from(path).map_err(|_| "the bucket's name cannot stand in a path".to_owned())?;
+        let path = PathAndQuery::try_from(path).expect("a bucket's name, and what was made here");
         *request.uri_mut() = Uri::from(path);
         let writes = method == Method::PUT || method == Method::POST;
         *request.method_mut() = method;
@@ -144,16 +192,26 @@ impl Asker {
         }
         fill(map, headers);
         let answer = async {
-            let (head, body) =
-                self.store.forward_once(request).await.map_err(|error| reason(error.kind, &error.source))?.into_parts();
-            let body = collect(body, ANSWER_BYTES_MAX).await.map_err(|_| "the answer broke off, or is too long".to_owned())?;
-            let named = head.headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok().map(str::to_owned));
-            let region = named.or_else(|| error_member(&body, "Region")).filter(|region| is_region(region));
+            let (head, body) = self.store.forward_once(request).await.map_err(|error| silence(&error))?.into_parts();
+            let body = collect(body, ANSWER_BYTES_MAX).await;
+            let body = body.map_err(|_| Silence::new(Cause::Silent, "the answer broke off, or is too long"))?;
             let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let region = text("x-amz-bucket-region").or_else(|| error_member(&body, "Region"));
             let (version, is_marker) = (text("x-amz-version-id"), text("x-amz-delete-marker").is_some_and(|value| value == "true"));
-            Ok(Said { status: head.status.as_u16(), code: error_code(&body), region, version, is_marker, body })
+            let ours = (self.store.now)().duration_since(SystemTime::UNIX_EPOCH).ok();
+            let theirs = text("date").and_then(|date| parse_http_date(date.as_bytes()));
+            Ok(Said {
+                status: head.status.as_u16(),
+                code: error_code(&body),
+                region: region.filter(|region| is_region(region)),
+                version,
+                is_marker,
+                clock_ahead: theirs.zip(ours).map(|(theirs, ours)| theirs - ours.as_secs() as i64),
+                body,
+            })
         };
-        timeout(ATTEMPT_TIMEOUT, answer).await.unwrap_or_else(|_| Err(format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())))
+        let late = format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs());
+        timeout(ATTEMPT_TIMEOUT, answer).await.unwrap_or_else(|_| Err(Silence::new(Cause::Silent, late)))
     }
 }
 
@@ -170,21 +228,40 @@ fn is_region(text: &str) -> bool {
 }
 
 /// In words; what a library says of a connection names addresses, which whoever runs the probe has written down.
-fn reason(kind: BackendErrorKind, source: &BoxError) -> String {
-    match kind {
-        BackendErrorKind::NoCredentials => format!("there are no credentials: {source}"),
-        BackendErrorKind::Unreachable => format!("it cannot be reached: {}", innermost(source.as_ref())),
-        BackendErrorKind::Garbled => "what answers there does not speak HTTP".to_owned(),
-        BackendErrorKind::HeadTooLarge => "the head of its answer is too large".to_owned(),
-        BackendErrorKind::Unframed => "nothing says where its answer ends".to_owned(),
-        BackendErrorKind::NoAnswer | BackendErrorKind::RequestBody => "it broke off before it answered".to_owned(),
+fn silence(error: &BackendError) -> Silence {
+    let innermost = chain(error.source.as_ref()).last().expect("it begins with the error itself");
+    match error.kind {
+        BackendErrorKind::NoCredentials => {
+            Silence::new(Cause::NoCredentials, format!("there are no credentials: {}", error.source))
+        }
+        BackendErrorKind::Unreachable => match innermost.downcast_ref::<Unreached>().and_then(Unreached::in_tls) {
+            Some(failed) => Silence::new(of_tls(failed), format!("TLS fails: {failed}")),
+            // There was a connection, but it was no use for a request.
+            None if chain(error.source.as_ref()).any(|cause| cause.is::<hyper::Error>()) => {
+                Silence::new(Cause::NotHttp, format!("what answers there does not speak HTTP: {innermost}"))
+            }
+            None => Silence::new(Cause::NoConnection, format!("no connection: {innermost}")),
+        },
+        BackendErrorKind::Garbled => Silence::new(Cause::NotHttp, "what answers there does not speak HTTP"),
+        BackendErrorKind::HeadTooLarge => Silence::new(Cause::NotHttp, "the head of its answer is too large"),
+        BackendErrorKind::Unframed => Silence::new(Cause::NotHttp, "nothing says where its answer ends"),
+        BackendErrorKind::NoAnswer | BackendErrorKind::RequestBody => {
+            Silence::new(Cause::Silent, "the connection ended before there was an answer")
+        }
     }
 }
 
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut at = error;
-    while let Some(source) = at.source() {
-        at = source;
+fn of_tls(failed: &io::Error) -> Cause {
+    use rustls::CertificateError::{NotValidForName, NotValidForNameContext, UnknownIssuer};
+    match failed.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => Cause::UnknownIssuer,
+        Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => Cause::OtherHost,
+        Some(rustls::Error::InvalidCertificate(_)) => Cause::Certificate,
+        _ => Cause::Tls,
     }
-    at.to_string()
+}
+
+/// An error, and what caused it.
+fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }

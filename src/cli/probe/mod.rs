@@ -2,48 +2,103 @@
 //! settings that are right in themselves; what leaves is text or JSON and an exit code. It asks stores, and writes only where it
 //! was told to.
 
+mod accounts;
 mod asker;
+mod diagnosis;
+mod reach;
 mod report;
+mod text;
 mod trials;
 mod written;
-
-use std::fmt::Write as _;
 
 use rand::Rng;
 use rand::rngs::OsRng;
 use rand::{SeedableRng, rngs::StdRng};
 
-use super::config::{Answer, pretty};
+use super::config::{Answer, pretty, refusal};
 use super::signals::told_to_end;
 use crate::app::system_clock;
-use crate::config::{BackendConfig, BackendKind, Settings};
-use crate::types::BucketName;
+use crate::config::{BackendConfig, BackendKind, Origin, Problem, Settings, nearest};
+use crate::types::{BucketName, WallClock};
+use accounts::{Held, held};
 use report::Report;
-use trials::{Ground, probe};
+use trials::probe;
 
-/// Probes every backend of `settings`, one after another, until a signal tells it to end: what was written is deleted first.
-/// `probe_bucket` may be written to, by its name at the store.
+/// What the command line asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The backends to probe, by name; all of them where there is none.
+    pub backends: &'a [String],
+    /// The bucket that may be written to, by its name at the store.
+    pub bucket: Option<&'a str>,
+    /// Whether to print JSON.
+    pub json: bool,
+}
+
+/// What a probe of one backend may use.
+struct Ground<'a> {
+    /// A bucket that there should be, by its name at the store.
+    bucket: Option<&'a str>,
+    /// Whether objects may be written to it.
+    may_write: bool,
+    /// What the keys of probe objects begin with: nobody else's do.
+    prefix: String,
+    /// The accounts that identities have there.
+    accounts: Vec<Held<'a>>,
+    /// For signatures.
+    now: WallClock,
+}
+
+/// Probes the backends, one after another, until a signal tells it to end: what was written is deleted first.
 ///
 /// # Errors
 /// That there is no runtime for it, or that signals cannot be waited for.
-pub fn run(settings: &Settings, probe_bucket: Option<&str>, json: bool) -> std::io::Result<Answer> {
+pub fn run(settings: &Settings, asked: Asked<'_>) -> std::io::Result<Answer> {
+    let mistakes = mistakes(settings, asked);
+    if !mistakes.is_empty() {
+        return Ok(refusal(&mistakes, asked.json));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut random = StdRng::try_from_rng(&mut OsRng).expect("the system has randomness");
     let mut told = told_to_end()?;
     let mut reports: Vec<Report> = Vec::new();
-    for config in &settings.backends {
-        let prefix = format!("batchgate-probe-{:016x}-", random.random::<u64>());
-        let bucket = probe_bucket.or_else(|| routed(settings, config));
-        let ground = Ground { bucket, may_write: probe_bucket.is_some(), prefix, now: system_clock };
-        reports.push(match config.kind {
+    let is_asked = |config: &&BackendConfig| asked.backends.is_empty() || asked.backends.contains(&config.name);
+    for config in settings.backends.iter().filter(is_asked) {
+        let ground = Ground {
+            bucket: asked.bucket.or_else(|| routed(settings, config)),
+            may_write: asked.bucket.is_some(),
+            prefix: format!("batchgate-probe-{:016x}-", random.random::<u64>()),
+            accounts: held(&settings.identities, &config.name),
+            now: system_clock,
+        };
+        let mut report = match config.kind {
             BackendKind::S3 => runtime.block_on(probe(config, &ground, &mut told)),
             BackendKind::Embedded => embedded(config),
-        });
+        };
+        report.notes.extend(other_region(&settings.server.region, &report));
+        reports.push(report);
         if reports.last().is_some_and(|report| report.interrupted) {
             break;
         }
     }
-    Ok(answer(&reports, json))
+    Ok(answer(&reports, asked.json))
+}
+
+/// What of the command line cannot be meant.
+fn mistakes(settings: &Settings, asked: Asked<'_>) -> Vec<Problem> {
+    let problem = |flag: &str, message| Problem::new(Origin::Flag { flag: flag.into() }, "", message);
+    let names = || settings.backends.iter().map(|backend| backend.name.as_str());
+    let unknown = asked.backends.iter().filter(|name| names().all(|known| known != name.as_str()));
+    let mut mistakes: Vec<_> = unknown
+        .map(|name| match nearest(name, names()) {
+            Some(near) => format!("no backend is called {name:?}; the nearest is {near:?}"),
+            None => format!("no backend is called {name:?}; there is no [[backends]] at all"),
+        })
+        .map(|message| problem("--backend", message))
+        .collect();
+    let bucket = asked.bucket.filter(|name| BucketName::new(name).is_none());
+    mistakes.extend(bucket.map(|name| problem("--probe-bucket", format!("{name:?} is no bucket's name"))));
+    mistakes
 }
 
 /// A bucket of that backend that the routes name without a wildcard, by its name there.
@@ -58,14 +113,23 @@ fn embedded(config: &BackendConfig) -> Report {
     Report { reached: true, notes, ..Report::new(&config.name, "") }
 }
 
+/// What clients notice where the store is not in the region that they sign for.
+fn other_region(server: &str, report: &Report) -> Option<String> {
+    let region = report.settings.iter().find(|setting| setting.key == "region")?.set.as_str()?;
+    (region != server).then(|| {
+        format!(
+            "clients sign for server.region = {server:?}, this backend is asked for {region:?}; they may notice: GetBucketLocation \
+             names the store's own, and a CreateBucket that names another may be refused. Best set both to the store's own"
+        )
+    })
+}
+
 fn answer(reports: &[Report], json: bool) -> Answer {
     let exit = reports.iter().map(Report::exit).max().unwrap_or(super::EXIT_OK);
-    if json {
-        return Answer { text: pretty(&reports), exit };
-    }
-    let mut text: String = reports.iter().map(Report::text).collect();
-    if reports.is_empty() {
-        let _ = writeln!(text, "there is no backend to try");
-    }
+    let text = match reports {
+        _ if json => pretty(&reports),
+        [] => "there is no backend to try\n".to_owned(),
+        reports => reports.iter().map(text::text).collect(),
+    };
     Answer { text, exit }
 }

@@ -1,11 +1,9 @@
-//! What a probe found of one backend: a line for each setting, as it would stand in the settings file. Text for people, or data
-//! for scripts. Pure.
-
-use std::fmt::Write as _;
+//! What a probe found of one backend, as data for scripts, and the exit code that follows. Pure.
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::diagnosis::Problem;
 use crate::cli::{EXIT_FAILED, EXIT_OK, EXIT_USAGE};
 
 /// What is to be made of a setting.
@@ -39,7 +37,34 @@ pub struct Setting {
     pub why: String,
 }
 
-/// All that was found of one backend.
+/// What became of an account of an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Taken {
+    /// The store takes the pair, whatever it lets it do.
+    Works,
+    /// It does not.
+    Refused,
+    /// It did not say.
+    Unanswered,
+}
+
+/// An account that identities have at the backend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Account {
+    /// The identities that have it.
+    pub identities: Vec<String>,
+    /// Whether the store takes it.
+    pub outcome: Taken,
+    /// The code of the store's error, if it sent one.
+    pub code: Option<String>,
+    /// Why it is not taken, in one sentence; may be empty.
+    pub why: String,
+    /// What to do; may be empty.
+    pub fix: String,
+}
+
+/// All that was found of one backend. What it is serialised to is described by `config check --help`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The backend's name.
@@ -48,10 +73,16 @@ pub struct Report {
     pub endpoint: String,
     /// Whether it answers as an S3 store that takes the credentials.
     pub reached: bool,
-    /// What else there is to say, in sentences.
-    pub notes: Vec<String>,
+    /// What kept it from being tried.
+    pub problems: Vec<Problem>,
     /// One for each setting that can be tried.
     pub settings: Vec<Setting>,
+    /// One for each account of identities that was tried.
+    pub accounts: Vec<Account>,
+    /// How many more there are.
+    pub accounts_untried: usize,
+    /// What else there is to say, in sentences.
+    pub notes: Vec<String>,
     /// Probe objects that could not be deleted.
     pub left_behind: Vec<String>,
     /// Whether it was told to end before all was tried.
@@ -65,72 +96,56 @@ impl Report {
             backend: backend.to_owned(),
             endpoint: endpoint.to_owned(),
             reached: false,
-            notes: Vec::new(),
+            problems: Vec::new(),
             settings: Vec::new(),
+            accounts: Vec::new(),
+            accounts_untried: 0,
+            notes: Vec::new(),
             left_behind: Vec::new(),
             interrupted: false,
         }
     }
 
     /// Adds what was found of a setting.
-    pub fn found(&mut self, key: &'static str, configured: impl Into<Value>, set: impl Into<Value>, outcome: Outcome, why: String) {
-        self.settings.push(Setting { key, configured: configured.into(), set: set.into(), outcome, why });
+    pub fn found(
+        &mut self,
+        key: &'static str,
+        configured: impl Into<Value>,
+        set: impl Into<Value>,
+        outcome: Outcome,
+        why: impl Into<String>,
+    ) {
+        self.settings.push(Setting { key, configured: configured.into(), set: set.into(), outcome, why: why.into() });
     }
 
     /// The exit code: 0 all works as it is set, 2 something is to be set otherwise, 3 it could not be found out or nothing works.
     pub fn exit(&self) -> u8 {
         let has = |outcome| self.settings.iter().any(|setting| setting.outcome == outcome);
-        let unknown = self.interrupted || has(Outcome::Unanswered);
-        if !self.reached || unknown || !self.left_behind.is_empty() || has(Outcome::Fails) {
+        let an_account = |outcome| self.accounts.iter().any(|account| account.outcome == outcome);
+        let unknown = self.interrupted || has(Outcome::Unanswered) || an_account(Taken::Unanswered);
+        if !self.reached || !self.problems.is_empty() || unknown || !self.left_behind.is_empty() || has(Outcome::Fails) {
             EXIT_FAILED
-        } else if has(Outcome::Change) {
+        } else if has(Outcome::Change) || an_account(Taken::Refused) {
             EXIT_USAGE
         } else {
             EXIT_OK
         }
-    }
-
-    /// For people: every line of a setting can be pasted into the file.
-    pub fn text(&self) -> String {
-        let mut out = format!("backend {}", self.backend);
-        if !self.endpoint.is_empty() {
-            let _ = write!(out, " at {}", self.endpoint);
-        }
-        out.push_str(if self.reached { "\n" } else { ": FAILED\n" });
-        for note in &self.notes {
-            let _ = writeln!(out, "  # {note}");
-        }
-        for Setting { key, configured, set, outcome, why } in &self.settings {
-            let said = match outcome {
-                Outcome::Works => "works".to_owned(),
-                Outcome::Change => format!("CHANGE, from {configured}"),
-                Outcome::Fails => "FAILED".to_owned(),
-                Outcome::Untried | Outcome::Unanswered => "not known".to_owned(),
-            };
-            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-            let line = format!("{key} = {set}");
-            let _ = writeln!(out, "  {line:<32}  # {said}{why}");
-        }
-        for key in &self.left_behind {
-            let _ = writeln!(out, "  # LEFT BEHIND: the probe object {key} could not be deleted");
-        }
-        out
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn report(outcomes: &[Outcome]) -> Report {
-        let mut report = Report { reached: true, notes: vec!["answers".into()], ..Report::new("store", "http://a:1") };
-        outcomes.iter().for_each(|outcome| report.found("checksums", "forward", "verify", *outcome, "it refuses them".into()));
-        report
-    }
+    use crate::cli::probe::diagnosis::Kind;
 
     #[test]
     fn the_worst_that_was_found_is_the_exit_code() {
         use Outcome::{Change, Fails, Unanswered, Untried, Works};
+        let report = |outcomes: &[Outcome]| {
+            let mut report = Report { reached: true, ..Report::new("store", "http://a:1") };
+            outcomes.iter().for_each(|outcome| report.found("checksums", "forward", "verify", *outcome, ""));
+            report
+        };
         let cases = [(vec![Works, Untried], 0), (vec![Works, Change], 2), (vec![Change, Fails], 3), (vec![Change, Unanswered], 3)];
         for (outcomes, exit) in cases {
             assert_eq!(report(&outcomes).exit(), exit, "{outcomes:?}");
@@ -138,17 +153,10 @@ mod tests {
         assert_eq!(Report { reached: false, ..report(&[Works]) }.exit(), 3);
         assert_eq!(Report { interrupted: true, ..report(&[Works]) }.exit(), 3);
         assert_eq!(Report { left_behind: vec!["k".into()], ..report(&[Works]) }.exit(), 3);
-    }
-
-    #[test]
-    fn every_line_is_toml() {
-        let mut report = report(&[Outcome::Change, Outcome::Works]);
-        report.settings[1].key = "content_md5";
-        report.settings[1].set = true.into();
-        let text = report.text();
-        let lines: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
-        let table: toml::Table = lines.parse().expect("TOML");
-        assert_eq!((table["checksums"].as_str(), table["content_md5"].as_bool()), (Some("verify"), Some(true)));
-        assert!(text.contains("# CHANGE, from \"forward\": it refuses them\n"), "{text}");
+        assert_eq!(Report { problems: vec![Problem::new(Kind::Bucket, "", "")], ..report(&[Works]) }.exit(), 3);
+        for (outcome, exit) in [(Taken::Works, 0), (Taken::Refused, 2), (Taken::Unanswered, 3)] {
+            let account = Account { identities: vec!["a".into()], outcome, code: None, why: String::new(), fix: String::new() };
+            assert_eq!(Report { accounts: vec![account], ..report(&[Works]) }.exit(), exit, "{outcome:?}");
+        }
     }
 }

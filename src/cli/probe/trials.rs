@@ -1,23 +1,25 @@
-//! What is tried on one backend, in order: each try uses what those before it found to work. In come its settings and a bucket,
-//! out goes a [`Report`]. Invariants: without leave to write, only GET and HEAD are sent; whatever was written is deleted, also
-//! after a failure or a signal; every attempt has its time, and one that was not answered tells nothing of what a store takes.
+//! What writing finds out, in order: each try uses what those before it found to work. In come the settings of a backend and a
+//! bucket, out goes a [`Report`]. Invariants: nothing is written without leave; whatever was written is deleted, also after a
+//! failure or a signal; every attempt has its time, and one that was not answered tells nothing of what a store takes.
 
 use http::Method;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use super::asker::{Asker, Carried, Failure, Said};
+use super::asker::{Asker, Carried, Said, Silence};
+use super::diagnosis::{Kind, Problem};
+use super::reach::{NO_BUCKET, reach};
 use super::report::{Outcome, Report};
 use super::written::Written;
+use super::{Ground, accounts};
 use crate::backend::s3::chunks::{SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER};
+use crate::backend::s3::object_path;
 use crate::backend::s3::sign::UNSIGNED_PAYLOAD;
-use crate::backend::s3::{is_about_our_signature, object_path};
 use crate::checksum::{Algorithm, Checksum};
 use crate::cli::{EXIT_FAILED, complain};
-use crate::config::{Addressing, BackendConfig, Checksums, PayloadSigning};
-use crate::types::{WallClock, hex32};
+use crate::config::{BackendConfig, Checksums, PayloadSigning};
+use crate::types::hex32;
 
 const CRC32: &str = "x-amz-checksum-crc32";
 
@@ -27,29 +29,50 @@ const DATA: &[u8] = b"written by batchgate config check --probe, which deletes i
 /// A checksum that [`DATA`] and the list of a delete do not have.
 const WRONG: &str = "AAAAAQ==";
 
-type Tried = Result<Said, String>;
+/// Why an upload did not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    /// Who asks may not write there.
+    Denied(String),
+    /// The store said no, or did something else.
+    Refused(String),
+    /// The store said nothing: it may be slow, or away.
+    Unanswered(String),
+}
 
-/// What a probe may use.
-pub struct Ground<'a> {
-    /// A bucket that there should be, by its name at the store.
-    pub bucket: Option<&'a str>,
-    /// Whether objects may be written to it.
-    pub may_write: bool,
-    /// What the keys of probe objects begin with: nobody else's do.
-    pub prefix: String,
-    /// For signatures.
-    pub now: WallClock,
+impl Failure {
+    /// Why the store did not take it, where it said so.
+    fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Denied(why) | Self::Refused(why) => Some(why),
+            Self::Unanswered(_) => None,
+        }
+    }
+
+    fn silence(&self) -> Option<&str> {
+        match self {
+            Self::Unanswered(why) => Some(why),
+            Self::Denied(_) | Self::Refused(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Denied(why) | Self::Refused(why) | Self::Unanswered(why)) = self;
+        f.write_str(why)
+    }
 }
 
 /// Tries all of it, until `told` to end.
 pub async fn probe(config: &BackendConfig, ground: &Ground<'_>, told: &mut oneshot::Receiver<()>) -> Report {
-    let mut report = Report::new(&config.name, &config.endpoint);
+    let mut report = Report { accounts_untried: ground.accounts.len(), ..Report::new(&config.name, &config.endpoint) };
     let begun = tokio::select! {
         begun = Trial::begin(config, ground, &mut report) => Some(begun),
         _ = &mut *told => None,
     };
     match begun {
-        Some(Ok(Some(mut trial))) => {
+        Some(Some(mut trial)) => {
             let whole = tokio::select! {
                 () = trial.writing(&mut report) => true,
                 _ = told => false,
@@ -60,16 +83,14 @@ pub async fn probe(config: &BackendConfig, ground: &Ground<'_>, told: &mut onesh
             }
             trial.clean_up(&mut report).await;
         }
-        Some(Ok(None)) => {
-            let why = "only tried with --probe-bucket, which writes small objects and deletes them".to_owned();
-            for (key, value) in unwritten(config) {
-                report.found(key, value.clone(), value, Outcome::Untried, why.clone());
-            }
+        Some(None) if report.reached => {
+            let why = match ground.may_write {
+                true => NO_BUCKET,
+                false => "only tried with --probe-bucket, which writes small objects to that bucket and deletes them",
+            };
+            untried(&mut report, &unwritten(config), why);
         }
-        Some(Err(why)) => {
-            report.reached = false;
-            report.notes.push(why);
-        }
+        Some(None) => {}
         None => report.interrupted = true,
     }
     if report.interrupted {
@@ -87,7 +108,14 @@ fn unwritten(config: &BackendConfig) -> [(&'static str, Value); 3] {
     ]
 }
 
-fn named(value: impl serde::Serialize) -> Value {
+fn untried(report: &mut Report, settings: &[(&'static str, Value)], why: &str) {
+    for (key, value) in settings {
+        report.found(key, value.clone(), value.clone(), Outcome::Untried, why);
+    }
+}
+
+/// The word for a setting's value.
+pub fn named(value: impl serde::Serialize) -> Value {
     serde_json::to_value(value).expect("a word")
 }
 
@@ -101,122 +129,79 @@ struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Whether the store answers, in which region, and how buckets are addressed. Nothing is left to try where nothing may be
-    /// written.
-    async fn begin(config: &BackendConfig, ground: &'a Ground<'a>, report: &mut Report) -> Result<Option<Self>, String> {
-        let mut config = config.clone();
-        let (configured_region, configured_style) = (config.region.clone(), config.addressing);
-        let mut asker = open(&config, ground).await?;
-        let started = Instant::now();
-        let mut listed = read(&asker, "/").await?;
-        if let Some(region) = other_region(&listed, &config.region) {
-            config.region = region;
-            asker = open(&config, ground).await?;
-            listed = read(&asker, "/").await?;
-        }
-        let known = listed.code.is_some() || listed.is_ok() && has(&listed, "<ListAllMyBucketsResult");
-        if !known {
-            return Err(format!("what answers there is no S3 store: it said {listed} to a list of buckets"));
-        }
-        if let Some(code) = listed.code.as_deref().filter(|code| is_about_our_signature(code)) {
-            return Err(format!("it refuses the credentials or what was signed with them: {code}"));
-        }
-        report.reached = true;
-        report.notes.push(format!("answers, after {} ms", started.elapsed().as_millis()));
-        report.notes.push(match listed.is_ok() {
-            true => "takes the credentials, and lists buckets".to_owned(),
-            false => format!("knows the credentials, but does not list buckets for them ({listed})"),
-        });
-        let first = || between(&listed, "<Name>", "</Name>");
-        let Some(bucket) = ground.bucket.map(str::to_owned).or_else(first) else {
-            region_found(report, &configured_region, &config.region);
-            let why = "there is no bucket to try it on; name one with --probe-bucket".to_owned();
-            report.found("addressing", named(configured_style), named(configured_style), Outcome::Untried, why);
-            return Ok(None);
+    /// All that only reading finds out. Nothing is left to try where nothing may be written, or there is nowhere to.
+    async fn begin(config: &BackendConfig, ground: &'a Ground<'a>, report: &mut Report) -> Option<Self> {
+        let mut reached = reach(config, ground, report).await?;
+        accounts::try_all(&reached.config, ground, report).await;
+        let bucket = match reached.takes_us {
+            true => reached.bucket(ground, report).await,
+            false => None,
         };
-        if let Ok(said) = asker.ask(Method::HEAD, &format!("/{bucket}"), &[], Carried::default()).await
-            && let Some(region) = said.region.filter(|region| *region != config.region)
-        {
-            config.region = region;
+        let found = &reached.config.region;
+        if *found != config.region {
+            let why = "the store names this one as its own, or as the bucket's";
+            report.found("region", config.region.clone(), found.clone(), Outcome::Change, why);
+        } else if reached.takes_us {
+            report.found("region", found.clone(), found.clone(), Outcome::Works, "");
         }
-        region_found(report, &configured_region, &config.region);
+        report.settings.sort_by_key(|setting| setting.key != "region");
+        let bucket = bucket.filter(|_| ground.may_write)?;
         let written = Written::new(&bucket, &ground.prefix);
-        let mut trial = Self { asker: open(&config, ground).await?, config, bucket, ground, written };
-        let addressed = trial.addressing(report).await?;
-        Ok((addressed && ground.may_write).then_some(trial))
-    }
-
-    /// Tries both styles; whether one works.
-    async fn addressing(&mut self, report: &mut Report) -> Result<bool, String> {
-        let configured = self.config.addressing;
-        let other = if configured == Addressing::Path { Addressing::Virtual } else { Addressing::Path };
-        let path = format!("/{}?list-type=2&max-keys=1", self.bucket);
-        let name = format!("<Name>{}</Name>", self.bucket);
-        let works = |tried: &Tried| tried.as_ref().is_ok_and(|said| has(said, "<ListBucketResult") && has(said, &name));
-        let mut tries = Vec::new();
-        for style in [configured, other] {
-            let config = BackendConfig { addressing: style, ..self.config.clone() };
-            let asker = open(&config, self.ground).await?;
-            tries.push(read(&asker, &path).await);
-        }
-        let described = |tried: &Tried| match tried {
-            Ok(said) if said.is_ok() => "the answer is not that bucket's list".to_owned(),
-            Ok(said) => said.to_string(),
-            Err(why) => why.clone(),
-        };
-        let (set, outcome, why) = match (works(&tries[0]), works(&tries[1])) {
-            (true, true) => (configured, Outcome::Works, format!("{} would do as well", named(other))),
-            (true, false) => (configured, Outcome::Works, format!("{} does not ({})", named(other), described(&tries[1]))),
-            (false, true) => (other, Outcome::Change, described(&tries[0])),
-            (false, false) => {
-                (configured, Outcome::Fails, format!("the bucket {} cannot be listed ({})", self.bucket, described(&tries[0])))
-            }
-        };
-        report.found("addressing", named(configured), named(set), outcome, why);
-        if set != configured {
-            self.config.addressing = set;
-            self.asker = open(&self.config, self.ground).await?;
-        }
-        Ok(outcome != Outcome::Fails)
+        Some(Self { config: reached.config, asker: reached.asker, bucket, ground, written })
     }
 
     /// Tries all that only writing tries.
     async fn writing(&mut self, report: &mut Report) {
-        self.payload_signing(report).await;
-        self.checksums(report).await;
-        self.content_md5(report).await;
+        if self.payload_signing(report).await {
+            self.checksums(report).await;
+            self.content_md5(report).await;
+        } else {
+            untried(report, &unwritten(&self.config)[1..], "no upload works that it could be tried with");
+        }
     }
 
-    /// Which bodies the store takes, by how they are signed.
-    async fn payload_signing(&mut self, report: &mut Report) {
+    /// Which bodies the store takes, by how they are signed; whether it takes any.
+    async fn payload_signing(&mut self, report: &mut Report) -> bool {
         let sha256 = |value: &str| vec![("x-amz-content-sha256", value.to_owned())];
         let unsigned = self.put("unsigned", sha256(UNSIGNED_PAYLOAD), Carried::plain(DATA)).await;
         let hashed = self.put("hashed", sha256(&hash_of(DATA)), Carried::plain(DATA)).await;
         let mut headers = sha256(SIGNED_CHUNKS);
         headers.push(("x-amz-decoded-content-length", DATA.len().to_string()));
         let chunks = self.put("chunks", headers, Carried::plain(DATA)).await;
-        let fits = |signing| match signing {
-            PayloadSigning::WhenKnown => all_taken(&[&unsigned, &hashed]),
-            PayloadSigning::Never => all_taken(&[&unsigned]),
-            PayloadSigning::Always => all_taken(&[&hashed, &chunks]),
-        };
         let configured = self.config.payload_signing;
-        let choices = [PayloadSigning::WhenKnown, PayloadSigning::Always, PayloadSigning::Never];
-        let refused: Vec<String> =
-            [("an unsigned body", &unsigned), ("a body signed by its hash", &hashed), ("signed chunks", &chunks)]
-                .into_iter()
-                .filter_map(|(what, tried)| Some(format!("{what}: {}", tried.as_ref().err()?)))
-                .collect();
-        let other = choices.into_iter().find(|signing| fits(*signing) == Some(true));
-        let (set, outcome) = match (fits(configured), other) {
-            (Some(true), _) => (configured, Outcome::Works),
-            (None, _) => (configured, Outcome::Unanswered),
-            (Some(false), Some(other)) => (other, Outcome::Change),
-            (Some(false), None) if choices.into_iter().any(|signing| fits(signing).is_none()) => (configured, Outcome::Unanswered),
-            (Some(false), None) => (configured, Outcome::Fails),
+        if let (Err(Failure::Denied(why)), Err(Failure::Denied(_)), Err(Failure::Denied(_))) = (&unsigned, &hashed, &chunks) {
+            let why = format!("these credentials may not write to the bucket {:?} ({why})", self.bucket);
+            let fix = "allow them s3:PutObject, s3:GetObject and s3:DeleteObject there, or name another bucket";
+            report.problems.push(Problem::new(Kind::Bucket, why, fix));
+            untried(report, &unwritten(&self.config)[..1], "no upload works that it could be tried with");
+            return false;
+        }
+        let tries = [("an unsigned body", unsigned), ("a body signed by its hash", hashed), ("signed chunks", chunks)];
+        let needed = |signing| match signing {
+            PayloadSigning::WhenKnown => &tries[..2],
+            PayloadSigning::Never => &tries[..1],
+            PayloadSigning::Always => &tries[1..],
         };
-        report.found("payload_signing", named(configured), named(set), outcome, refused.join("; "));
+        let fits = |signing| all_taken(needed(signing).iter().map(|(_, tried)| tried));
+        let choices = [PayloadSigning::WhenKnown, PayloadSigning::Always, PayloadSigning::Never];
+        let other = choices.into_iter().find(|signing| fits(*signing) == Some(true));
+        let default = PayloadSigning::default();
+        let (set, outcome, why) = match (fits(configured), fits(default), other) {
+            (Some(true), Some(true), _) if configured != default => {
+                (configured, Outcome::Works, format!("{} would do as well", named(default)))
+            }
+            (Some(true), Some(false), _) => (configured, Outcome::Works, format!("needed: {}", refusals(needed(default)))),
+            (Some(true), ..) => (configured, Outcome::Works, String::new()),
+            (Some(false), _, Some(other)) => (other, Outcome::Change, refusals(needed(configured))),
+            (None, ..) => (configured, Outcome::Unanswered, refusals(needed(configured))),
+            (Some(false), _, None) if choices.iter().any(|signing| fits(*signing).is_none()) => {
+                (configured, Outcome::Unanswered, refusals(&tries))
+            }
+            (Some(false), _, None) => (configured, Outcome::Fails, refusals(&tries)),
+        };
+        report.found("payload_signing", named(configured), named(set), outcome, why);
         self.config.payload_signing = set;
+        outcome != Outcome::Fails
     }
 
     /// Whether the store checks what the gateway would leave to it.
@@ -226,24 +211,23 @@ impl<'a> Trial<'a> {
         let wrong_behind = self.put_trailer("wrong-trailer", WRONG).await;
         let before = self.put("header", in_head(&right), Carried::plain(DATA)).await;
         let wrong_before = self.put("wrong-header", in_head(WRONG), Carried::plain(DATA)).await;
-        let flaw = match (&behind, &before, &wrong_behind, &wrong_before) {
-            (Err(Failure::Refused(why)), ..) => Some(format!("an upload with its checksum behind the data: {why}")),
-            (_, Err(Failure::Refused(why)), ..) => Some(format!("an upload with its checksum before the data: {why}")),
-            (.., Ok(()), _) => Some("a wrong checksum behind the data is taken for right".to_owned()),
-            (.., Ok(())) => Some("a wrong checksum before the data is taken for right".to_owned()),
-            _ => None,
+        let refused = |tried: &Result<(), Failure>| tried.as_ref().err().and_then(Failure::refusal).map(str::to_owned);
+        let flaw = match (refused(&behind), refused(&before)) {
+            (Some(why), _) => Some(format!("an upload with its checksum behind the data: {why}")),
+            (None, Some(why)) => Some(format!("an upload with its checksum before the data: {why}")),
+            (None, None) if wrong_behind.is_ok() => Some("the store takes a wrong checksum behind the data for right".to_owned()),
+            (None, None) if wrong_before.is_ok() => Some("the store takes a wrong checksum before the data for right".to_owned()),
+            (None, None) => None,
         };
-        let unanswered = [&behind, &wrong_behind, &before, &wrong_before].into_iter().find_map(|tried| match tried {
-            Err(Failure::Unanswered(why)) => Some(why.clone()),
-            _ => None,
-        });
+        let tries = [&behind, &wrong_behind, &before, &wrong_before];
+        let unanswered = tries.into_iter().find_map(|tried| tried.as_ref().err()?.silence());
         let configured = self.config.checksums;
         let (set, outcome, why) = match (configured, flaw, unanswered) {
             (Checksums::Forward, Some(flaw), _) => (Checksums::Verify, Outcome::Change, flaw),
-            (Checksums::Forward, None, Some(why)) => (configured, Outcome::Unanswered, why),
-            (Checksums::Forward, None, None) => (configured, Outcome::Works, "the store checks them".to_owned()),
-            (Checksums::Verify, Some(flaw), _) => (configured, Outcome::Works, flaw),
-            (Checksums::Verify, None, Some(why)) => (configured, Outcome::Works, format!("of \"forward\" nothing is known: {why}")),
+            (Checksums::Forward, None, Some(why)) => (configured, Outcome::Unanswered, why.to_owned()),
+            (Checksums::Forward, None, None) => (configured, Outcome::Works, String::new()),
+            (Checksums::Verify, Some(flaw), _) => (configured, Outcome::Works, format!("needed: {flaw}")),
+            (Checksums::Verify, None, Some(_)) => (configured, Outcome::Works, String::new()),
             (Checksums::Verify, None, None) => (configured, Outcome::Works, "\"forward\" would do as well".to_owned()),
         };
         report.found("checksums", named(configured), named(set), outcome, why);
@@ -270,7 +254,7 @@ impl<'a> Trial<'a> {
             tries.push(match tried {
                 Ok(said) if has(&said, "<DeleteResult") => Ok(()),
                 Ok(said) => Err(Failure::Refused(said.to_string())),
-                Err(why) => Err(Failure::Unanswered(why)),
+                Err(silence) => Err(Failure::Unanswered(silence.to_string())),
             });
         }
         let configured = self.config.content_md5;
@@ -280,9 +264,9 @@ impl<'a> Trial<'a> {
                 (configured, Outcome::Unanswered, format!("DeleteObjects: {why}"))
             }
             (false, Err(why), Ok(())) => (true, Outcome::Change, format!("DeleteObjects without one: {why}")),
-            (true, Ok(()), Ok(())) => (true, Outcome::Works, "DeleteObjects does not need it".to_owned()),
-            (true, Err(why), Ok(())) => (true, Outcome::Works, format!("DeleteObjects without one: {why}")),
-            (_, _, Err(why)) => (configured, Outcome::Untried, format!("DeleteObjects with one: {why}")),
+            (true, Ok(()), Ok(())) => (true, Outcome::Works, "false would do as well".to_owned()),
+            (true, Err(why), Ok(())) => (true, Outcome::Works, format!("needed: DeleteObjects without one: {why}")),
+            (_, _, Err(why)) => (configured, Outcome::Untried, format!("DeleteObjects, with one or without: {why}")),
         };
         report.found("content_md5", configured, set, outcome, why);
     }
@@ -304,16 +288,20 @@ impl<'a> Trial<'a> {
         let key = self.key(name);
         let path = object_path(&self.bucket, &key, None);
         self.written.begun(&key);
-        let said = self.asker.ask(Method::PUT, &path, &headers, carried).await.map_err(Failure::Unanswered)?;
+        let unanswered = |silence: Silence| Failure::Unanswered(silence.to_string());
+        let said = self.asker.ask(Method::PUT, &path, &headers, carried).await.map_err(unanswered)?;
         self.written.answered(&key, &said);
-        if !said.is_ok() {
-            return Err(Failure::Refused(said.to_string()));
+        match said.code.as_deref() {
+            _ if said.is_ok() => {}
+            Some("AccessDenied") => return Err(Failure::Denied(said.to_string())),
+            _ => return Err(Failure::Refused(said.to_string())),
         }
-        let stored = read(&self.asker, &path).await.map_err(Failure::Unanswered)?;
-        if stored.is_ok() && stored.body == DATA {
-            return Ok(());
+        let stored = self.asker.read(&path).await.map_err(unanswered)?;
+        match stored.is_ok() {
+            true if stored.body == DATA => Ok(()),
+            true => Err(Failure::Refused("taken, but what is stored is not what was sent".to_owned())),
+            false => Err(Failure::Refused(format!("taken, but what is stored cannot be read: {stored}"))),
         }
-        Err(Failure::Refused(format!("taken, but what is stored is not what was sent ({stored})")))
     }
 
     async fn put_trailer(&mut self, name: &str, value: &str) -> Result<(), Failure> {
@@ -337,30 +325,16 @@ impl<'a> Trial<'a> {
 }
 
 /// Whether the store took all of them; nothing where no answer says that it did not, and one is missing.
-fn all_taken(tries: &[&Result<(), Failure>]) -> Option<bool> {
-    let refused = tries.iter().any(|tried| matches!(tried, Err(Failure::Refused(_))));
-    if refused { Some(false) } else { tries.iter().all(|tried| tried.is_ok()).then_some(true) }
+fn all_taken<'t>(tries: impl Iterator<Item = &'t Result<(), Failure>> + Clone) -> Option<bool> {
+    let refused = tries.clone().any(|tried| tried.as_ref().is_err_and(|failure| failure.refusal().is_some()));
+    let mut tries = tries;
+    if refused { Some(false) } else { tries.all(Result::is_ok).then_some(true) }
 }
 
-async fn open(config: &BackendConfig, ground: &Ground<'_>) -> Result<Asker, String> {
-    Asker::open(config, ground.now).await.map_err(|error| error.to_string())
-}
-
-async fn read(asker: &Asker, path: &str) -> Tried {
-    asker.ask(Method::GET, path, &[], Carried::default()).await
-}
-
-fn region_found(report: &mut Report, configured: &str, found: &str) {
-    let (outcome, why) = match found == configured {
-        true => (Outcome::Works, String::new()),
-        false => (Outcome::Change, "the store names this one as its own, or as the bucket's".to_owned()),
-    };
-    report.found("region", configured, found, outcome, why);
-}
-
-/// The region that the store wants, where it refuses that of the settings.
-fn other_region(said: &Said, configured: &str) -> Option<String> {
-    said.region.clone().filter(|region| region != configured && !said.is_ok())
+/// What was not taken, and why.
+fn refusals(tries: &[(&str, Result<(), Failure>)]) -> String {
+    let failed = tries.iter().filter_map(|(what, tried)| Some(format!("{what}: {}", tried.as_ref().err()?)));
+    failed.collect::<Vec<_>>().join("; ")
 }
 
 fn in_head(value: &str) -> Vec<(&'static str, String)> {
@@ -377,15 +351,9 @@ fn sum(algorithm: Algorithm, data: &[u8]) -> String {
     checksum.encoded()
 }
 
-fn has(said: &Said, text: &str) -> bool {
+/// Whether `text` stands in the body.
+pub fn has(said: &Said, text: &str) -> bool {
     said.body.windows(text.len()).any(|window| window == text.as_bytes())
-}
-
-fn between(said: &Said, start: &str, end: &str) -> Option<String> {
-    let text = std::str::from_utf8(&said.body).ok()?;
-    let from = text.find(start)? + start.len();
-    let name = &text[from..from + text[from..].find(end)?];
-    crate::types::BucketName::new(name).is_some().then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -395,8 +363,8 @@ mod tests {
     #[test]
     fn what_was_not_answered_is_neither_taken_nor_refused() {
         let (taken, refused, silent) = (Ok(()), Err(Failure::Refused("403".into())), Err(Failure::Unanswered("late".into())));
-        assert_eq!(all_taken(&[&taken, &taken]), Some(true));
-        assert_eq!(all_taken(&[&taken, &silent]), None);
-        assert_eq!(all_taken(&[&silent, &refused]), Some(false));
+        assert_eq!(all_taken([&taken, &taken].into_iter()), Some(true));
+        assert_eq!(all_taken([&taken, &silent].into_iter()), None);
+        assert_eq!(all_taken([&silent, &refused].into_iter()), Some(false));
     }
 }
