@@ -86,9 +86,37 @@ def test_a_clients_day(client: Any, store: Target, tmp_path: Path, large_file: P
     assert client.get(bucket, "large.bin") == content
 
 
+def test_a_backup_is_restored(client_target: Target, store: Target, tmp_path: Path) -> None:
+    """restic (minio-go) with its repository behind the gateway: made, written twice, proved, pruned and restored."""
+    bucket = "backups"
+    restic = clients.Restic(client_target, tmp_path, bucket)
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    for number in range(20):
+        (source / "sub" / f"{number} ü.bin").write_bytes(random.Random(number).randbytes(100_000 * number))
+    restic.restic("init")
+    restic.restic("backup", str(source))
+    (source / "sub" / "3 ü.bin").unlink()
+    (source / "new.bin").write_bytes(random.Random(99).randbytes(3_000_000))
+    restic.restic("backup", str(source))
+    restic.restic("forget", "--keep-last", "1", "--prune")
+    restic.restic("check", "--read-data")
+    restic.restic("restore", "latest", "--target", str(tmp_path / "restored"))
+    restored = tmp_path / "restored" / source.relative_to("/")
+    assert files_of(restored) == files_of(source)
+    left = clients.boto3_client(store).list_objects_v2(Bucket=bucket)["Contents"]
+    kinds = {item["Key"].split("/")[1] for item in left}
+    assert kinds == {"config", "data", "index", "keys", "snapshots"}, "no lock is left behind"
+    assert len([item for item in left if "/snapshots/" in item["Key"]]) == 1
+
+
 def without_folder(key: str) -> str:
     """s5cmd names listed items relative to the folder, the others by their whole key."""
     return key.removeprefix("dir/")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 CHECKSUM = {"x-amz-checksum-crc32": "NSRBwg=="}
