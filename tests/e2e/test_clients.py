@@ -5,14 +5,16 @@ chunk framing or a mangled key cannot hide behind a gateway that undoes what it 
 """
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support import clients
+from support.gateway import Gateway
 from support.store import BOTH, Target
-from support.wire import aws_chunked, call, object_path, send, sign
+from support.wire import Request, aws_chunked, call, object_path, send, sign
 
 STORES = BOTH
 LARGE_BYTES = 64 << 20
@@ -108,6 +110,21 @@ def test_a_backup_is_restored(client_target: Target, store: Target, tmp_path: Pa
     kinds = {item["Key"].split("/")[1] for item in left}
     assert kinds == {"config", "data", "index", "keys", "snapshots"}, "no lock is left behind"
     assert len([item for item in left if "/snapshots/" in item["Key"]]) == 1
+
+
+def test_a_client_of_another_region_is_told_which_to_sign_for(gateway: Gateway, tmp_path: Path) -> None:
+    """boto3 signs anew for the region that it is told, by HEAD too, with which every download begins."""
+    clients.boto3_client(gateway.s3).create_bucket(Bucket="elsewhere")
+    away = clients.boto3_client(replace(gateway.s3, region="eu-north-1"))
+    away.put_object(Bucket="elsewhere", Key="key", Body=b"body")
+    assert clients.boto3_client(replace(gateway.s3, region="eu-north-1")).head_object(Bucket="elsewhere", Key="key")
+    clients.boto3_client(replace(gateway.s3, region="eu-north-1")).download_file(
+        "elsewhere", "key", str(tmp_path / "got")
+    )
+    assert (tmp_path / "got").read_bytes() == b"body"
+    for bucket in ("elsewhere", "nowhere"):
+        unsigned = send(gateway.s3, Request("HEAD", f"/{bucket}", [("Host", "localhost")]))
+        assert (unsigned.status, unsigned.get("x-amz-bucket-region")) == (403, gateway.s3.region)
 
 
 def without_folder(key: str) -> str:
