@@ -88,6 +88,7 @@ def test_a_clients_day(client: Any, store: Target, tmp_path: Path, large_file: P
     assert client.get(bucket, "large.bin") == content
 
 
+@pytest.mark.only_on("seaweedfs", reason="it takes seconds, and asks nothing of a store that a day does not")
 def test_a_backup_is_restored(client_target: Target, store: Target, tmp_path: Path) -> None:
     """restic (minio-go) with its repository behind the gateway: made, written twice, proved, pruned and restored."""
     bucket = "backups"
