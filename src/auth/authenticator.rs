@@ -148,7 +148,9 @@ impl Authenticator {
                 Ok(Authenticated::nobody())
             }
             Claimed::Nobody => {
-                Err(Error::new(Kind::AccessDenied, "Anonymous requests are not allowed; sign with Signature Version 4."))
+                // An unsigned HEAD of a bucket is how clients ask which region to sign for.
+                let message = "Anonymous requests are not allowed; sign with Signature Version 4.";
+                Err(Error::new(Kind::AccessDenied, message).with_detail("Region", &self.region))
             }
         }
     }

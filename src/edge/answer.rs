@@ -30,10 +30,29 @@ pub fn failure(error: &Error, path: &str, id: RequestId) -> Response<Body> {
     if matches!(error.kind, Kind::SlowDown | Kind::ServiceUnavailable) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
     }
+    // As on S3, also for a HEAD, which has no document: clients then sign anew, for that region.
+    let region = error.details.iter().find(|(name, _)| *name == "Region");
+    if let Some(region) = region.and_then(|(_, region)| HeaderValue::from_str(region).ok()) {
+        response.headers_mut().insert("x-amz-bucket-region", region);
+    }
     response
 }
 
 /// The answer to a HEAD: the headers that a GET would have, and nothing after them.
 pub fn without_body(response: Response<Body>) -> Response<Body> {
     response.map(|_| empty_body())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_region_to_sign_for_stands_in_the_head_too() {
+        let wrong = Error::new(Kind::AuthorizationHeaderMalformed, "the region is wrong").with_detail("Region", "eu-west-1");
+        let answer = without_body(failure(&wrong, "/bucket", RequestId(1)));
+        assert_eq!(answer.headers()["x-amz-bucket-region"], "eu-west-1");
+        let other = failure(&Error::new(Kind::AccessDenied, "denied"), "/bucket/key", RequestId(1));
+        assert!(!other.headers().contains_key("x-amz-bucket-region"));
+    }
 }

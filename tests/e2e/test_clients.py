@@ -5,14 +5,16 @@ chunk framing or a mangled key cannot hide behind a gateway that undoes what it 
 """
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support import clients
+from support.gateway import Gateway
 from support.store import BOTH, Target
-from support.wire import aws_chunked, call, object_path, send, sign
+from support.wire import Request, aws_chunked, call, object_path, send, sign
 
 STORES = BOTH
 LARGE_BYTES = 64 << 20
@@ -86,9 +88,53 @@ def test_a_clients_day(client: Any, store: Target, tmp_path: Path, large_file: P
     assert client.get(bucket, "large.bin") == content
 
 
+@pytest.mark.only_on("seaweedfs", reason="it takes seconds, and asks nothing of a store that a day does not")
+def test_a_backup_is_restored(client_target: Target, store: Target, tmp_path: Path) -> None:
+    """restic (minio-go) with its repository behind the gateway: made, written twice, proved, pruned and restored."""
+    bucket = "backups"
+    restic = clients.Restic(client_target, tmp_path, bucket)
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    for number in range(20):
+        (source / "sub" / f"{number} ü.bin").write_bytes(random.Random(number).randbytes(100_000 * number))
+    restic.restic("init")
+    restic.restic("backup", str(source))
+    (source / "sub" / "3 ü.bin").unlink()
+    (source / "new.bin").write_bytes(random.Random(99).randbytes(3_000_000))
+    restic.restic("backup", str(source))
+    restic.restic("forget", "--keep-last", "1", "--prune")
+    restic.restic("check", "--read-data")
+    restic.restic("restore", "latest", "--target", str(tmp_path / "restored"))
+    restored = tmp_path / "restored" / source.relative_to("/")
+    assert files_of(restored) == files_of(source)
+    left = clients.boto3_client(store).list_objects_v2(Bucket=bucket)["Contents"]
+    kinds = {item["Key"].split("/")[1] for item in left}
+    assert kinds == {"config", "data", "index", "keys", "snapshots"}, "no lock is left behind"
+    assert len([item for item in left if "/snapshots/" in item["Key"]]) == 1
+
+
+def test_a_client_of_another_region_is_told_which_to_sign_for(gateway: Gateway, tmp_path: Path) -> None:
+    """boto3 signs anew for the region that it is told, by HEAD too, with which every download begins."""
+    clients.boto3_client(gateway.s3).create_bucket(Bucket="elsewhere")
+    away = clients.boto3_client(replace(gateway.s3, region="eu-north-1"))
+    away.put_object(Bucket="elsewhere", Key="key", Body=b"body")
+    assert clients.boto3_client(replace(gateway.s3, region="eu-north-1")).head_object(Bucket="elsewhere", Key="key")
+    clients.boto3_client(replace(gateway.s3, region="eu-north-1")).download_file(
+        "elsewhere", "key", str(tmp_path / "got")
+    )
+    assert (tmp_path / "got").read_bytes() == b"body"
+    for bucket in ("elsewhere", "nowhere"):
+        unsigned = send(gateway.s3, Request("HEAD", f"/{bucket}", [("Host", "localhost")]))
+        assert (unsigned.status, unsigned.get("x-amz-bucket-region")) == (403, gateway.s3.region)
+
+
 def without_folder(key: str) -> str:
     """s5cmd names listed items relative to the folder, the others by their whole key."""
     return key.removeprefix("dir/")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 CHECKSUM = {"x-amz-checksum-crc32": "NSRBwg=="}
