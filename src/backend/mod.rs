@@ -121,6 +121,10 @@ pub struct Taught;
 #[derive(Clone, Copy, Debug)]
 pub struct WaitedSince(pub tokio::time::Instant);
 
+/// Among the extensions of an answer that goes back: the backend that gave it, by its name in the settings.
+#[derive(Clone, Debug)]
+pub struct AnsweredBy(pub String);
+
 /// How often in a row a request is sent once more for that: the right host may still want another region.
 pub const LESSONS_MAX: u32 = 2;
 
