@@ -1,20 +1,21 @@
 //! What of an answer's body is shown to the client otherwise than the store wrote it. In goes an answer, out comes the same one with
-//! the names that its client knows, if it is one of those in which other names may be. Invariant: the bytes of an object are never
+//! the names that its client knows, or the region that it signs for, if it is one of those in which other names may be. Invariant: the bytes of an object are never
 //! looked into.
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::iter;
 use http::{HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::{Instant, timeout_at};
 
+use super::location::{LOCATION_BYTES_MAX, in_region};
 use super::refusal::{ERROR_BYTES_MAX, broken_error};
 use super::rename::{self, Names};
 use super::rewrite::{self, Naming};
 use super::{Ask, Route, upload};
-use crate::backend::{Body, full_body};
+use crate::backend::{Body, BoxError, empty_body, full_body};
 use crate::error::Result;
 use crate::route::host;
 
@@ -48,8 +49,8 @@ impl Route {
     }
 }
 
-/// The answer as its client may see it.
-pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -> Result<Response<Body>> {
+/// The answer as its client may see it, which signs for `region`, if for one only.
+pub async fn to_client(ask: &Ask<'_>, route: &Route, region: Option<&str>, response: Response<Body>) -> Result<Response<Body>> {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
@@ -59,8 +60,11 @@ pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -
         true => named_error(response, route.names(ask)).await,
         // A store that does not know of uploads gives the object; a list of parts has no such header.
         false if ask.head.method == Method::GET && response.headers().contains_key(header::ETAG) => Ok(response),
-        false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
-        false => Ok(response),
+        false => Ok(match (route.naming(ask), region) {
+            (Naming::Nothing, _) | (Naming::Region, None) => response,
+            (Naming::Region, Some(region)) => located(response, region, route.backend.response_timeout).await?,
+            (Naming::Bucket | Naming::Place, _) => named(response, route.names(ask)),
+        }),
     }
 }
 
@@ -77,24 +81,61 @@ async fn named_error(response: Response<Body>, names: Names) -> Result<Response<
     if length.is_none_or(|length| length > ERROR_BYTES_MAX) {
         return Ok(named(response, names));
     }
-    let until = Instant::now() + ERROR_PATIENCE;
-    let (mut head, mut body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    match held(body, ERROR_BYTES_MAX, ERROR_PATIENCE).await {
+        Held::Whole(document) => {
+            let whole = rename::whole(&document, &names).map_err(broken_error)?;
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+            Ok(Response::from_parts(head, full_body(whole)))
+        }
+        Held::Streams(body) => Ok(named(Response::from_parts(head, body), names)),
+        Held::Broken(first, error) => {
+            let rest = Body::new(StreamBody::new(iter([Err(error)])));
+            let first = (!first.is_empty()).then_some(first);
+            Ok(named(Response::from_parts(head, upload::resumed(first, rest)), names))
+        }
+    }
+}
+
+/// Where a bucket is, for a client that signs for `region`. What is too long for that, or late, goes on as it is.
+async fn located(response: Response<Body>, region: &str, patience: Duration) -> Result<Response<Body>> {
+    let (mut head, body) = response.into_parts();
+    let document = match held(body, LOCATION_BYTES_MAX, patience).await {
+        Held::Whole(document) => document,
+        Held::Streams(body) => return Ok(Response::from_parts(head, body)),
+        Held::Broken(_, error) => return Err(broken_error(error)),
+    };
+    let document = in_region(&document, region).unwrap_or(document);
+    if !head.headers.contains_key(header::CONTENT_LENGTH) {
+        // As the store does, without a length.
+        return Ok(Response::from_parts(head, upload::resumed(Some(document), empty_body())));
+    }
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+    Ok(Response::from_parts(head, full_body(document)))
+}
+
+/// A body that was waited for.
+enum Held {
+    /// All of it.
+    Whole(Bytes),
+    /// One that is longer, or late: what came of it comes first.
+    Streams(Body),
+    /// One that broke off behind these.
+    Broken(Bytes, BoxError),
+}
+
+/// Waits for a body of at most `bytes_max`, and for so long.
+async fn held(mut body: Body, bytes_max: usize, patience: Duration) -> Held {
+    let until = Instant::now() + patience;
     let mut seen = BytesMut::new();
-    while seen.len() <= ERROR_BYTES_MAX {
+    while seen.len() <= bytes_max {
         match timeout_at(until, body.frame()).await {
             Ok(Some(Ok(frame))) => seen.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            Ok(Some(Err(error))) => {
-                body = Body::new(StreamBody::new(iter([Err(error)])));
-                break;
-            }
-            Ok(None) => {
-                let whole = rename::whole(&seen, &names).map_err(broken_error)?;
-                head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
-                return Ok(Response::from_parts(head, full_body(whole)));
-            }
+            Ok(Some(Err(error))) => return Held::Broken(seen.freeze(), error),
+            Ok(None) => return Held::Whole(seen.freeze()),
             Err(_) => break,
         }
     }
     let first = (!seen.is_empty()).then(|| seen.freeze());
-    Ok(named(Response::from_parts(head, upload::resumed(first, body)), names))
+    Held::Streams(upload::resumed(first, body))
 }

@@ -42,10 +42,11 @@ class Backend:
 
 def settings(backends: list[Backend], sections: str = "", server: str = "") -> str:
     """A whole settings file with the four identities. `sections` is more TOML, such as `[batch]`; `server` is lines for
-    `[server]`."""
+    `[server]`, which may name another region."""
     out = [
-        "[server]", 'listen = ["127.0.0.1:0"]', 'region = "us-east-1"', f'domains = ["{DOMAIN}"]',
-        server, "[admin]", 'listen = "127.0.0.1:0"',
+        "[server]", 'listen = ["127.0.0.1:0"]', f'domains = ["{DOMAIN}"]',
+        server if re.search("^region = ", server, re.M) else f'region = "us-east-1"\n{server}',
+        "[admin]", 'listen = "127.0.0.1:0"',
     ]  # fmt: skip
     for backend in backends:
         if backend.target is None:
