@@ -96,15 +96,16 @@ pub async fn build(settings: &Settings, shown: String) -> std::result::Result<Ap
     let admission = Arc::new(admission);
     let identities = settings.identities.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let server = &settings.server;
-    let also = Also { version_2: server.sigv2, nobody: server.anonymous };
+    let also = Also { version_2: server.sigv2, nobody: server.anonymous, any_region: server.any_region };
     let authenticator = Authenticator::new(identities, &server.region, server.chunk_bytes_max, system_clock).letting_in(also);
     let authenticator = Arc::new(authenticator);
+    let passthrough = Passthrough::new(Arc::clone(&routes), Arc::clone(&stalls), ahead).with_backoff(&settings.tail);
     let gateway = Gateway {
         authenticator: Arc::clone(&authenticator),
         domains: server.domains.clone(),
         base_path: server.base_path.clone(),
-        batches: Batches::new(settings.batch.clone(), &settings.tail, Arc::clone(&routes), admission, metrics.clone(), random()),
-        passthrough: Passthrough::new(routes, Arc::clone(&stalls), ahead).with_backoff(&settings.tail).in_region(&server.region),
+        batches: Batches::new(settings.batch.clone(), &settings.tail, routes, admission, metrics.clone(), random()),
+        passthrough: passthrough.in_region((!server.any_region).then_some(server.region.as_str())),
     };
     let edge = EdgeConfig {
         requests_max: server.requests_max,

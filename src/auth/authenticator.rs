@@ -37,19 +37,21 @@ pub struct Authenticator {
     also: Also,
 }
 
-/// What is let in beside Signature Version 4; nothing by default.
+/// What is let in beside Signature Version 4 for the one region; nothing by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Also {
     /// Signature Version 2.
     pub version_2: bool,
     /// Requests without any signature.
     pub nobody: bool,
+    /// Signatures of Version 4 for any other region.
+    pub any_region: bool,
 }
 
 /// One set of identities, with what was derived from their secrets: a key of an old set can never verify for a new one.
 struct Known {
     identities: HashMap<String, (usize, Arc<Identity>)>,
-    /// Deriving a key costs four HMACs, more than the verification itself.
+    /// Those for the region that is served; deriving one costs four HMACs, more than the verification itself.
     keys: Mutex<LruCache<(usize, String), [u8; 32]>>,
 }
 
@@ -74,8 +76,8 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Serves `identities` in `region`; a signature for another region is refused, as on S3. `chunk_bytes_max` bounds a signed
-    /// chunk of an upload, in bytes.
+    /// Serves `identities` in `region`; a signature for another region is refused, as on S3, unless that is let in too.
+    /// `chunk_bytes_max` bounds a signed chunk of an upload, in bytes.
     ///
     /// # Hidden contract
     /// Access keys are unique; of two identities with one key the later would win.
@@ -105,7 +107,7 @@ impl Authenticator {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The identity with this access key, and its key for the day of a signature of Version 4.
+    /// The identity with this access key, and its key for the day and the region of a signature of Version 4.
     pub(super) fn identity_of(&self, claim: &Claim<'_>) -> Result<(Arc<Identity>, [u8; 32])> {
         let known = self.known();
         let (index, identity) = known.find(&claim.access_key)?;
@@ -117,9 +119,9 @@ impl Authenticator {
         self.known().find(access_key).map(|(_, identity)| Arc::clone(identity))
     }
 
-    /// The region that signatures are for.
-    pub(super) fn region(&self) -> &str {
-        &self.region
+    /// The region that a signature for `region` should have been for; nothing if it may be for that one.
+    pub(super) fn region_instead_of(&self, region: &str) -> Option<&str> {
+        (region != self.region && !self.also.any_region).then_some(&self.region)
     }
 
     /// What is let in beside Version 4.
@@ -237,9 +239,9 @@ impl Authenticator {
     }
 
     fn check_scope(&self, claim: &Claim<'_>) -> Result<()> {
-        if claim.region != self.region {
-            let what = format!("the region '{}' is wrong; expecting '{}'", claim.region, self.region);
-            return Err(claim.malformed(what).with_detail("Region", &self.region));
+        if let Some(region) = self.region_instead_of(&claim.region) {
+            let what = format!("the region '{}' is wrong; expecting '{region}'", claim.region);
+            return Err(claim.malformed(what).with_detail("Region", region));
         }
         if !claim.stamp.starts_with(&claim.day) {
             return Err(claim.other_day());
@@ -264,11 +266,14 @@ impl Authenticator {
     }
 
     fn signing_key(&self, known: &Known, index: usize, identity: &Identity, claim: &Claim<'_>) -> [u8; 32] {
+        let derive = || derive_signing_key(identity.secret_key.as_bytes(), &claim.date, &claim.region, "s3");
+        if claim.region != self.region {
+            // Names of regions are whatever clients make up: they must not push out the keys that are in use.
+            return derive();
+        }
         // A poisoned cache is still a cache: its entries are written whole.
         let mut keys = known.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        *keys.get_or_insert((index, claim.day.clone()), || {
-            derive_signing_key(identity.secret_key.as_bytes(), &claim.date, &self.region, "s3")
-        })
+        *keys.get_or_insert((index, claim.day.clone()), derive)
     }
 }
 

@@ -51,12 +51,23 @@ struct Signer<'a> {
     headers: Vec<(&'a str, &'a str)>,
     payload: &'a str,
     raw_path: bool,
+    region: &'a str,
 }
 
 impl<'a> Signer<'a> {
     fn get(path: &'a str) -> Self {
         let headers = vec![("host", "h"), ("x-amz-content-sha256", EMPTY), ("x-amz-date", STAMP)];
-        Self { access: ACCESS, secret: SECRET, method: "GET", path, query: &[], headers, payload: EMPTY, raw_path: false }
+        Self {
+            access: ACCESS,
+            secret: SECRET,
+            method: "GET",
+            path,
+            query: &[],
+            headers,
+            payload: EMPTY,
+            raw_path: false,
+            region: "us-east-1",
+        }
     }
 
     fn with(mut self, name: &'a str, value: &'a str) -> Self {
@@ -69,18 +80,23 @@ impl<'a> Signer<'a> {
         let payload = match self.payload {
             "UNSIGNED-PAYLOAD" => s3s_sigv4::Payload::Unsigned,
             "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => s3s_sigv4::Payload::UnsignedMultipleChunksWithTrailer,
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => s3s_sigv4::Payload::MultipleChunks,
             hash => s3s_sigv4::Payload::SingleChunk(hash),
         };
         let create = if self.raw_path { s3s_sigv4::create_canonical_request_with_raw_uri_path } else { create_canonical_request };
         let canonical = create(self.method, self.path, self.query, self.headers.as_slice(), payload);
         let date = AmzDate::parse(STAMP).expect("valid");
-        let to_sign = create_string_to_sign(&canonical, &date, "us-east-1", "s3");
-        s3s_sigv4::calculate_signature(&to_sign, self.secret, &date, "us-east-1", "s3")
+        let to_sign = create_string_to_sign(&canonical, &date, self.region, "s3");
+        s3s_sigv4::calculate_signature(&to_sign, self.secret, &date, self.region, "s3")
+    }
+
+    fn credential(&self) -> String {
+        format!("{}/20130524/{}/s3/aws4_request", self.access, self.region)
     }
 
     fn send(&self, uri: &str) -> Parts {
         let signed: Vec<_> = self.headers.iter().map(|(name, _)| *name).collect();
-        let value = authorization(&format!("{}/{SCOPE}", self.access), &signed.join(";"), &self.signature());
+        let value = authorization(&self.credential(), &signed.join(";"), &self.signature());
         let mut headers = self.headers.clone();
         headers.push(("authorization", &value));
         head(self.method, uri, &headers)
@@ -88,7 +104,7 @@ impl<'a> Signer<'a> {
 
     /// The query of a presigned URL, its parameters in canonical order.
     fn presign(mut self, expires: &str, query: &[(&'a str, &'a str)]) -> String {
-        let credential = format!("{}/{SCOPE}", self.access);
+        let credential = self.credential();
         self.headers.retain(|(name, _)| *name != "x-amz-date");
         let signed = self.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
         let mut pairs = vec![
@@ -442,7 +458,7 @@ fn trap_a_refusal_of_version_2_names_the_setting_and_version_4() {
 
 #[test]
 fn nobody_is_let_in_only_where_that_is_wanted() {
-    let nobody = || authenticator().letting_in(Also { version_2: true, nobody: true });
+    let nobody = || authenticator().letting_in(Also { version_2: true, nobody: true, ..Also::default() });
     let plain = head("GET", "/b/k?list-type=2&x-amz-acl=private", &[("host", "h"), ("x-amz-date", STAMP)]);
     assert_eq!(kind(&plain), Kind::AccessDenied);
     let let_in = nobody().authenticate(&plain, &S3Target::default()).expect("let in");
@@ -457,7 +473,7 @@ fn nobody_is_let_in_only_where_that_is_wanted() {
 
 #[test]
 fn what_is_half_signed_is_never_nobodys() {
-    let also = Also { version_2: true, nobody: true };
+    let also = Also { version_2: true, nobody: true, ..Also::default() };
     let refused = |uri: &str, headers: &[(&str, &str)]| {
         let all = [&[("host", "h")], headers].concat();
         let result = authenticator().letting_in(also).authenticate(&head("GET", uri, &all), &S3Target::default());
@@ -527,4 +543,39 @@ fn secrets_are_never_shown() {
     let identity = Identity::new("n", "a", SECRET, Some("token".into()), Policy::none());
     assert!(!format!("{identity:?}").contains(SECRET) && !format!("{identity:?}").contains("token"));
     assert!(!format!("{:?}", authenticator()).contains(SECRET));
+}
+
+#[test]
+fn another_region_is_let_in_only_where_that_is_wanted() {
+    let any = authenticator().letting_in(Also { any_region: true, ..Also::default() });
+    let accepts = |head: &Parts| any.authenticate(head, &S3Target::default());
+    for region in ["eu-west-1", "default", "US-EAST-1", "a region", ""] {
+        let signer = || Signer { region, ..Signer::get("/b/k") };
+        let query = Signer { payload: "UNSIGNED-PAYLOAD", headers: vec![("host", "h")], ..signer() }.presign("60", &[]);
+        let presigned = head("GET", &format!("/b/k?{query}"), &[("host", "h")]);
+        for request in [signer().send("/b/k"), presigned] {
+            assert_eq!(accepts(&request).expect(region).identity.name, "example");
+            let error = authenticator().authenticate(&request, &S3Target::default()).expect_err(region);
+            assert!(error.details.contains(&("Region", "us-east-1".to_owned())), "{error:?}");
+        }
+        let forged = Signer { secret: "a guess", ..signer() }.send("/b/k");
+        assert_eq!(accepts(&forged).expect_err(region).kind, Kind::SignatureDoesNotMatch);
+    }
+    accepts(&Signer::get("/b/k").send("/b/k")).expect("the one that is served");
+    assert_eq!(any.known().keys.lock().expect("whole").len(), 1, "what clients make up takes no room");
+}
+
+#[test]
+fn chunks_go_on_from_the_region_that_was_signed() {
+    let any = authenticator().letting_in(Also { any_region: true, ..Also::default() });
+    let payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+    let headers = vec![("host", "h"), ("x-amz-content-sha256", payload), ("x-amz-date", STAMP)];
+    for region in ["us-east-1", "mars"] {
+        let put = Signer { method: "PUT", payload, headers: headers.clone(), region, ..Signer::get("/b/k") };
+        let authenticated = any.authenticate(&put.send("/b/k"), &S3Target::default()).expect("signed");
+        let Payload::SignedChunks(seal) = authenticated.payload else { panic!("chunks") };
+        let date = AmzDate::parse(STAMP).expect("valid");
+        assert_eq!(seal.key, derive_signing_key(SECRET.as_bytes(), &date, region, "s3"));
+        assert_eq!(seal.scope, format!("{STAMP}\n20130524/{region}/s3/aws4_request\n"));
+    }
 }

@@ -17,7 +17,7 @@ const DATE: &str = "Tue, 27 Mar 2007 19:45:00 +0000";
 fn authenticator(now: crate::types::WallClock) -> Authenticator {
     let example = Identity::new("example", ACCESS, SECRET, None, Policy::full_access());
     let guest = Identity::new("guest", "GUEST", SECRET, Some("token".into()), Policy::none());
-    let also = Also { version_2: true, nobody: false };
+    let also = Also { version_2: true, ..Also::default() };
     Authenticator::new(vec![example, guest], "us-east-1", 1 << 20, now).letting_in(also)
 }
 

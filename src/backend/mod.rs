@@ -123,6 +123,10 @@ pub struct Taught;
 #[derive(Clone, Copy, Debug)]
 pub struct WaitedSince(pub tokio::time::Instant);
 
+/// Among the extensions of an answer that goes back: the backend that gave it, by its name in the settings.
+#[derive(Clone, Debug)]
+pub struct AnsweredBy(pub String);
+
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]
 pub struct BackendError {

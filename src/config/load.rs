@@ -98,7 +98,7 @@ fn more_identities(r: &mut Reader<'_>, path: &Path, text: &str, inline: usize) -
 fn server_config(r: &mut Reader<'_>, node: Option<Node>) -> ServerConfig {
     let mut c = ServerConfig::default();
     let mut s = r.section("server", node);
-    fields!(r, s, c: listen, region, domains, base_path, sigv2, anonymous, header_timeout, idle_timeout, body_idle_timeout, connections_max,
+    fields!(r, s, c: listen, region, any_region, domains, base_path, sigv2, anonymous, header_timeout, idle_timeout, body_idle_timeout, connections_max,
         requests_max, memory_bytes_max, chunk_bytes_max, drain_lead, drain_deadline, reload_interval);
     if let Some(node) = s.take("tls") {
         let mut tls = r.section("server.tls", Some(node));

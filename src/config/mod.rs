@@ -75,8 +75,10 @@ pub struct Settings {
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one. Default `["127.0.0.1:9000"]`.
     pub listen: Vec<SocketAddr>,
-    /// The region that clients sign for. Default `"us-east-1"`.
+    /// The region that clients sign for, and are told that buckets are in; best the store's own. Default `"us-east-1"`.
     pub region: String,
+    /// Whether signatures for any other region are taken too, and clients are told the region that the store names. Default false.
+    pub any_region: bool,
     /// Host names under which `BUCKET.host` addresses a bucket (virtual-host style). Default none: only path style.
     pub domains: Vec<String>,
     /// What every path begins with, before the bucket, such as `"/s3"`; clients sign it as a part of the path. Default none.
@@ -137,6 +139,7 @@ impl Default for ServerConfig {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 9000))],
             region: "us-east-1".into(),
+            any_region: false,
             domains: Vec::new(),
             base_path: String::new(),
             sigv2: false,

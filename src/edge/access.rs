@@ -3,6 +3,7 @@
 //! holds the query, which may hold a signature.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
@@ -36,8 +37,12 @@ pub(super) struct AccessLine {
     pub id: RequestId,
     pub method: Method,
     pub path: String,
+    /// Who is connected: a balancer, if one is between.
+    pub client: Option<IpAddr>,
     pub operation: &'static str,
     pub identity: Option<String>,
+    /// The one that was asked, of a plain request.
+    pub backend: Option<String>,
     pub status: u16,
     /// Bytes of the body that the connection has taken.
     pub bytes: u64,
@@ -62,8 +67,10 @@ impl AccessLine {
             id,
             method: head.method.clone(),
             path: head.uri.path().to_owned(),
+            client: None,
             operation: "none",
             identity: None,
+            backend: None,
             status: CLIENT_LEFT,
             bytes: 0,
             whole: false,
@@ -83,6 +90,7 @@ impl AccessLine {
         if let Some(budget) = error.budget {
             self.metrics.refused_total.with_label_values(&[budget.name()]).inc();
         }
+        self.backend.clone_from(&error.backend);
         let message = error.message.chars().take(MESSAGE_CHARS_MAX).collect();
         self.error = Some(Told { kind: error.kind, message, cause: error.source.as_deref().and_then(|source| cause(source)) });
     }
@@ -105,9 +113,11 @@ impl Drop for AccessLine {
                         request.id = %self.id,
                         http.method = self.method.as_str(),
                         http.path = self.path,
+                        client.address = self.client.map(tracing::field::display),
                         http.status = self.status,
                         operation = self.operation,
                         identity = self.identity.as_deref().unwrap_or("-"),
+                        backend = self.backend.as_deref(),
                         bytes = self.bytes,
                         whole = self.whole,
                         cut = self.cut,

@@ -10,6 +10,7 @@
 //! Invariant: what remains at the deadline is broken, never ended cleanly.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,7 +174,9 @@ impl<H: Handler> Server<H> {
     }
 
     async fn connection(&self, stream: TcpStream, open: &Open) {
-        let Some(tls) = &self.tls else { return self.serve(stream, TcpStream::set_zero_linger, false, open).await };
+        // A socket for both families has IPv4 addresses mapped into IPv6.
+        let from = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+        let Some(tls) = &self.tls else { return self.serve(stream, TcpStream::set_zero_linger, from, false, open).await };
         let begun = Instant::now();
         let grace_is_over = async {
             self.shutdown.drain.cancelled().await;
@@ -182,7 +185,7 @@ impl<H: Handler> Server<H> {
         let handshake = tokio::time::timeout(self.config.header_timeout, tls.acceptor().accept(stream));
         tokio::select! {
             accepted = handshake => match accepted {
-                Ok(Ok(stream)) => self.serve(stream, |tls| tls.get_ref().0.set_zero_linger(), true, open).await,
+                Ok(Ok(stream)) => self.serve(stream, |tls| tls.get_ref().0.set_zero_linger(), from, true, open).await,
                 Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::info!(%error, "connection cut: its TLS handshake failed");
                     self.cut("tls_handshake");
@@ -200,7 +203,7 @@ impl<H: Handler> Server<H> {
     }
 
     /// Speaks HTTP on a connection and watches over it.
-    async fn serve<S>(&self, stream: S, reset: fn(&S) -> io::Result<()>, secure: bool, open: &Open)
+    async fn serve<S>(&self, stream: S, reset: fn(&S) -> io::Result<()>, from: Option<IpAddr>, secure: bool, open: &Open)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -215,7 +218,7 @@ impl<H: Handler> Server<H> {
                 let under_way = activity.begin();
                 let (leave, version) = (leave.clone(), request.version());
                 async move {
-                    let mut response = edge.answer(request, peer, under_way).await;
+                    let mut response = edge.answer(request, peer, from, under_way).await;
                     // A client that keeps its connection might send the next request just as the drain ends it. HTTP/2 has
                     // GOAWAY for that, which says which requests were taken.
                     if leave.is_cancelled() && version < Version::HTTP_2 {

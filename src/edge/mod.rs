@@ -22,6 +22,7 @@ mod slots;
 pub mod tls;
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +35,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::timeout;
 
-use crate::backend::{Body, BoxError};
+use crate::backend::{AnsweredBy, Body, BoxError};
 use crate::error::{Budget, Error, Result};
 use crate::peer::Peer;
 use crate::stall::{BreakOff, STALL_GRACE, StallWatch, Wanted};
@@ -119,12 +120,21 @@ impl<H: Handler> Edge<H> {
     /// the handler;
     /// failures become answers in one place, above everything that can fail;
     /// the answer's watch comes last, since it lasts as long as the body.
-    pub async fn answer(&self, request: Request<Incoming>, peer: Peer, under_way: UnderWay) -> Response<Served> {
+    ///
+    /// `from` is the client's address, which nobody but the log is told.
+    pub async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        from: Option<IpAddr>,
+        under_way: UnderWay,
+    ) -> Response<Served> {
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
         let (head, body) = request.into_parts();
         let version = head.version;
         let cut = (version < Version::HTTP_2).then(|| peer.cut.clone());
         let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
+        line.client = from;
         line.slot = self.slot().await;
         let refused = head::check(&head).err();
         let is_last = refused.is_some() && version < Version::HTTP_2;
@@ -158,6 +168,9 @@ impl<H: Handler> Edge<H> {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());
+        if let Some(AnsweredBy(name)) = response.extensions_mut().remove() {
+            line.backend = Some(name);
+        }
         let batch = response.extensions_mut().remove::<BreakOff>();
         let mut patience = self.config.client_stall;
         if is_small || http_body::Body::is_end_stream(response.body()) {

@@ -158,6 +158,8 @@ pub struct Error {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The budget that was used up, if that was it.
     pub budget: Option<Budget>,
+    /// The backend that was asked, by its name in the settings.
+    pub backend: Option<String>,
     /// Further members of the answer's document, as S3 has them beside some codes: a name and a text, by the same rule as `message`.
     pub details: Vec<(&'static str, String)>,
 }
@@ -168,7 +170,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A failure of `kind` with a sentence for the client.
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), source: None, budget: None, details: Vec::new() }
+        Self { kind, message: message.into(), source: None, budget: None, backend: None, details: Vec::new() }
     }
 
     /// A refusal because `budget` is used up; the client may try again shortly.
@@ -187,6 +189,18 @@ impl Error {
         Self::new(Kind::InvalidArgument, message).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
     }
 
+    /// It came of asking the backend of this name. The log says so, and so does the message where it is the backend's fault, or
+    /// ours with it, and not the client's: then somebody has to look after that backend.
+    pub fn of_backend(mut self, name: &str) -> Self {
+        if self.backend.is_none() {
+            if (502..=504).contains(&self.kind.status()) {
+                self.message = format!("{} (backend {name:?})", self.message).into();
+            }
+            self.backend = Some(name.to_owned());
+        }
+        self
+    }
+
     /// Adds what only the log may see.
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -203,5 +217,21 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|s| s as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_of_a_fault_knows_which_backend_to_look_after() {
+        let told = |kind| Error::new(kind, "no answer").of_backend("one").of_backend("two");
+        for kind in [Kind::BadGateway, Kind::ServiceUnavailable, Kind::GatewayTimeout, Kind::SlowDown] {
+            assert_eq!(told(kind).message, "no answer (backend \"one\")");
+        }
+        for kind in [Kind::IncompleteBody, Kind::AccessDenied, Kind::NotImplemented, Kind::InternalError] {
+            assert_eq!((told(kind).message.as_ref(), told(kind).backend.as_deref()), ("no answer", Some("one")));
+        }
     }
 }

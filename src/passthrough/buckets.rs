@@ -1,7 +1,7 @@
 //! ListBuckets where more than one backend has buckets, or one has them by other names: each backend that a route leads to is asked
 //! for all of its buckets, and those by which clients know them are put together in one list, sorted by name, page by page
-//! (<https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html>). A backend that does not answer fails the request: half
-//! a list would look whole.
+//! (<https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html>). A backend that does not answer fails the request, and is
+//! named: half a list would look whole.
 //!
 //! Invariant: no more is held than one page of one backend and one page of the answer, and all of it is paid for.
 
@@ -104,6 +104,7 @@ impl Passthrough {
         }
         headers.remove(header::CONTENT_LENGTH);
         for backend in self.routes.reachable(Arc::ptr_eq) {
+            let named = |error: Error| error.of_backend(&backend.name);
             let mut token: Option<String> = None;
             let mut pages = 0;
             loop {
@@ -114,13 +115,13 @@ impl Passthrough {
                     return Err(refused(backend, response.status()));
                 }
                 reserved.pay((list.kept.len() * BUCKET_BYTES + 2 * ASKED_BYTES_MAX) as u64).await?;
-                let document = rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await?;
+                let document = rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await.map_err(named)?;
                 let page = Page::read(&document, |bucket| {
                     for name in self.routes.names_of(|other| Arc::ptr_eq(other, backend), &bucket.name) {
                         list.add(name, bucket);
                     }
                 });
-                let page = page.ok_or_else(|| Error::new(Kind::BadGateway, "a store's list of buckets cannot be read"))?;
+                let page = page.ok_or_else(|| named(Error::new(Kind::BadGateway, "a store's list of buckets cannot be read")))?;
                 owner = owner.or(page.owner);
                 pages += 1;
                 token = page.token.filter(|token| !token.is_empty());
@@ -128,7 +129,7 @@ impl Passthrough {
                     break;
                 }
                 if pages == ASKED_PAGES_MAX {
-                    return Err(Error::new(Kind::BadGateway, "a store's list of buckets does not end"));
+                    return Err(named(Error::new(Kind::BadGateway, "a store's list of buckets does not end")));
                 }
             }
         }
@@ -161,9 +162,10 @@ fn refused(backend: &Backend, status: StatusCode) -> Error {
         429 | 500..=599 => Kind::ServiceUnavailable,
         _ => Kind::BadGateway,
     };
+    // Named whatever the status: who asks cannot know that there is more than one.
     let message =
-        format!("a store behind the gateway answered {} when asked for its buckets, and half a list is none", status.as_u16());
-    Error::new(kind, message)
+        format!("the backend {:?} answered {} when asked for its buckets, and half a list is none", backend.name, status.as_u16());
+    Error { backend: Some(backend.name.clone()), ..Error::new(kind, message) }
 }
 
 /// What a backend says of a bucket.

@@ -10,6 +10,7 @@ mod buckets;
 mod deletes;
 mod form;
 mod headers;
+mod location;
 mod nobody;
 mod outcome;
 mod parts;
@@ -57,7 +58,7 @@ pub struct Passthrough {
     memory: Pool,
     /// Full jitter draws from zero to the first, doubled for each failure up to the second.
     backoff: (Duration, Duration),
-    /// The region that clients sign for.
+    /// The region that clients sign for, and are told of; if there is none, stores name their own.
     region: Option<HeaderValue>,
 }
 
@@ -97,10 +98,10 @@ impl Passthrough {
         Self { backoff: (tail.backoff_base, tail.backoff_max), ..self }
     }
 
-    /// For clients that sign for `region`: where a store says which one a bucket is in, that is what they are told, because some
-    /// sign for it from then on.
-    pub fn in_region(self, region: &str) -> Self {
-        Self { region: HeaderValue::from_str(region).ok(), ..self }
+    /// For clients that must sign for `region`, if for one: where a store says which one a bucket is in, that is what they are
+    /// told, because some sign for it from then on.
+    pub fn in_region(self, region: Option<&str>) -> Self {
+        Self { region: region.and_then(|region| HeaderValue::from_str(region).ok()), ..self }
     }
 
     /// Authorises the request and forwards it.
@@ -195,13 +196,15 @@ impl Passthrough {
                 status = status.as_u16(),
                 "backend redirects; check its endpoint and region"
             );
-            return Err(Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed"));
+            let error = Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed");
+            return Err(error.of_backend(&route.backend.name));
         }
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
         self.show_own(ask, &route, response.headers_mut());
-        shown::to_client(ask, &route, response).await
+        let region = self.region.as_ref().and_then(|region| region.to_str().ok());
+        shown::to_client(ask, &route, region, response).await.map_err(|error| error.of_backend(&route.backend.name))
     }
 
     /// Replaces what would show the store, however often it is said.
@@ -247,13 +250,15 @@ impl Passthrough {
         };
         upload::finish_document(&document, quirks, &mut headers);
         let body = full_body(document);
+        let backend = Arc::clone(&route.backend);
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         let response = self.finish(&ask, route, response).await?;
         if judged.all_allowed() || response.status() != StatusCode::OK {
             return Ok(response);
         }
         let (mut head, body) = response.into_parts();
-        let merged = judged.merge(&rewrite::whole(body, DELETE_BODY_BYTES_MAX).await?)?;
+        let document = rewrite::whole(body, DELETE_BODY_BYTES_MAX).await;
+        let merged = document.and_then(|document| judged.merge(&document)).map_err(|error| error.of_backend(&backend.name))?;
         head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(merged.len()));
         Ok(Response::from_parts(head, full_body(merged)))
     }

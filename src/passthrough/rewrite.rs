@@ -17,6 +17,8 @@ pub enum Naming {
     Bucket,
     /// Where an upload ended up, and the bucket: CompleteMultipartUpload.
     Place,
+    /// The region that the bucket is in: GetBucketLocation.
+    Region,
 }
 
 /// What a bucket has besides its contents: answers to these do not name it. Fewer than `auth::action` knows: a store that has never
@@ -55,6 +57,7 @@ pub fn naming(method: &Method, target: &S3Target, query: &str, copies: bool) -> 
         (&Method::POST, _) if has(b"uploadId") => Naming::Place,
         (&Method::POST, Some(_)) if has(b"uploads") => Naming::Bucket,
         (&Method::GET, None) if is_listing(query) => Naming::Bucket,
+        (&Method::GET, None) if has(b"location") => Naming::Region,
         (&Method::GET, Some(_)) if names_an_upload() => Naming::Bucket,
         (&Method::PUT, Some(_)) if copies => Naming::Bucket,
         _ => Naming::Nothing,
@@ -124,8 +127,13 @@ mod tests {
                 assert_eq!(naming_of(Method::HEAD, Some("k"), query, copy), Naming::Nothing, "{query}");
             }
         }
-        for query in ["location", "policy=", "cors", "tagging", "x-id=GetBucketAcl&acl", "location&prefix=x"] {
+        for query in ["policy=", "cors", "tagging", "x-id=GetBucketAcl&acl", "acl&prefix=x"] {
             assert_eq!(naming_of(Method::GET, None, query, false), Naming::Nothing, "{query}");
+        }
+        for query in ["location", "x-id=GetBucketLocation&locatio%6e=", "location&prefix=x"] {
+            assert_eq!(naming_of(Method::GET, None, query, false), Naming::Region, "{query}");
+            assert_eq!(naming_of(Method::PUT, None, query, false), Naming::Nothing, "{query}");
+            assert_eq!(naming_of(Method::GET, Some("k"), query, false), Naming::Nothing, "{query}");
         }
         for query in ["", "prefix=a", "versions", "uploads=", "location&list-type=2", "version%73&acl", "unknown", "abac"] {
             assert_eq!(naming_of(Method::GET, None, query, false), Naming::Bucket, "{query}");

@@ -21,7 +21,9 @@ use crate::auth::Verdict;
 use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
-use crate::backend::{Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body};
+use crate::backend::{
+    AnsweredBy, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body,
+};
 use crate::error::{Budget, Error, Kind, Result};
 
 /// How often a GET or HEAD without an answer is sent again.
@@ -36,8 +38,22 @@ type Answer = std::result::Result<(Response<Body>, Option<Pass>), BackendError>;
 
 impl Passthrough {
     /// Sends the request: what has no effect and no body as often as need be, anything else once. The permit waits inside the
-    /// answer's body.
+    /// answer's body. Answers and errors say which backend was asked.
     pub(super) async fn send(
+        &self,
+        ask: &Ask<'_>,
+        route: &Route,
+        headers: HeaderMap,
+        body: Body,
+        verdict: &Verdict,
+    ) -> Result<Response<Body>> {
+        let name = &route.backend.name;
+        let mut response = self.send_to(ask, route, headers, body, verdict).await.map_err(|error| error.of_backend(name))?;
+        response.extensions_mut().insert(AnsweredBy(name.clone()));
+        Ok(response)
+    }
+
+    async fn send_to(
         &self,
         ask: &Ask<'_>,
         route: &Route,

@@ -1,12 +1,16 @@
 //! What of an answer's body is shown to the client otherwise than the store wrote it. In goes an answer, out comes the same one with
-//! the names that its client knows, if it is one of those in which other names may be. Invariant: the bytes of an object are never
-//! looked into.
+//! the names that its client knows, or the region that it signs for, if it is one of those in which others may be. Invariant: the
+//! bytes of an object are never looked into.
 
 use std::time::Duration;
 
+use futures_util::stream::iter;
 use http::{HeaderValue, Method, Response, header};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use tokio::time::Instant;
 
+use super::location::{LOCATION_BYTES_MAX, in_region};
 use super::refusal::{ERROR_BYTES_MAX, broken_error};
 use super::rename::{self, Names};
 use super::rewrite::{self, Naming};
@@ -46,8 +50,8 @@ impl Route {
     }
 }
 
-/// The answer as its client may see it.
-pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -> Result<Response<Body>> {
+/// The answer as its client may see it, which signs for `region`, if for one only.
+pub async fn to_client(ask: &Ask<'_>, route: &Route, region: Option<&str>, response: Response<Body>) -> Result<Response<Body>> {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
@@ -57,8 +61,11 @@ pub async fn to_client(ask: &Ask<'_>, route: &Route, response: Response<Body>) -
         true => named_error(response, route.names(ask)).await,
         // A store that does not know of uploads gives the object; a list of parts has no such header.
         false if ask.head.method == Method::GET && response.headers().contains_key(header::ETAG) => Ok(response),
-        false if route.naming(ask) != Naming::Nothing => Ok(named(response, route.names(ask))),
-        false => Ok(response),
+        false => Ok(match (route.naming(ask), region) {
+            (Naming::Nothing, _) | (Naming::Region, None) => response,
+            (Naming::Region, Some(region)) => located(response, region, route.backend.response_timeout).await?,
+            (Naming::Bucket | Naming::Place, _) => named(response, route.names(ask)),
+        }),
     }
 }
 
@@ -85,4 +92,23 @@ async fn named_error(response: Response<Body>, names: Names) -> Result<Response<
         return Ok(Response::from_parts(head, full_body(whole)));
     }
     Ok(named(Response::from_parts(head, peeked.into_body()), names))
+}
+
+/// Where a bucket is, for a client that signs for `region`. What is too long for that, or late, goes on as it is.
+async fn located(response: Response<Body>, region: &str, patience: Duration) -> Result<Response<Body>> {
+    let (mut head, body) = response.into_parts();
+    // One more, as above.
+    let peeked = peek(body, LOCATION_BYTES_MAX + 1, Instant::now() + patience).await;
+    match peeked.end {
+        End::Whole => {}
+        End::TooLong(_) | End::TooSlow(_) => return Ok(Response::from_parts(head, peeked.into_body())),
+        End::Broken(error) => return Err(broken_error(error)),
+    }
+    let document = in_region(&peeked.seen, region).unwrap_or(peeked.seen);
+    if !head.headers.contains_key(header::CONTENT_LENGTH) {
+        // As the store does, without a length.
+        return Ok(Response::from_parts(head, Body::new(StreamBody::new(iter([Ok(Frame::data(document))])))));
+    }
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(document.len()));
+    Ok(Response::from_parts(head, full_body(document)))
 }

@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 
 from support.batch import batch_get
-from support.gateway import LIMITED, NOTHING, READ_ONLY, Gateway
+from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
 from support.rawsocket import read_answer
 from support.store import Credentials, Target
 from support.wire import (
@@ -72,6 +72,49 @@ def test_credentials_of_the_store_are_not_ours(gateway: Gateway, store: Target) 
 def test_anonymous(gateway: Gateway) -> None:
     request = sign(gateway.s3, "GET", f"/{BUCKET}/k").set("Authorization", None)
     assert_refused(send(gateway.s3, request), 403, "AccessDenied")
+
+
+def abroad(target: Target, region: str) -> Target:
+    """Whoever signs for another region."""
+    return Target(target.endpoint, target.credentials, region)
+
+
+@pytest.fixture(scope="module")
+def everywhere(start_gateway: Callable[..., Gateway], seaweedfs: Target) -> Gateway:
+    """Takes signatures for any region, as its store does."""
+    return start_gateway([Backend("store", "*", seaweedfs)], "", "everywhere", "any_region = true\n")
+
+
+@pytest.mark.parametrize("region", ["eu-west-1", "default"])
+def test_a_signature_for_any_region_is_taken_where_the_store_takes_it(
+    gateway: Gateway, everywhere: Gateway, store: Target, region: str
+) -> None:
+    path, body = f"/{BUCKET}/signed-for-{region}", MULTI_MIB[:200_000]
+    assert call(abroad(store, region), "GET", f"/{BUCKET}/k").body == b"value", "as directly"
+    client = abroad(everywhere.s3, region)
+    for request in (
+        sign(client, "PUT", path, {}, body),
+        presign(client, "PUT", path, {}, body),
+        signed_chunks(client, path, [body[:65536], body[65536:]]),
+        signed_chunks(client, path, [body], {"x-amz-checksum-crc32": crc32(body)}),
+    ):
+        assert send(client, request).status == 200
+        assert call(client, "GET", path).body == call(store, "GET", path).body == body
+        assert call(client, "DELETE", path).status == 204
+    assert_refused(send(client, put_with_forged_chunk(client, path, body)), 403, "SignatureDoesNotMatch")
+    assert call(store, "HEAD", path).status == 404
+    assert batch_get(client, BUCKET, ["k"]).parts[0].body == b"value"
+    forger = abroad(everywhere.as_identity(Credentials(READ_ONLY.access_key, "a guess")), region)
+    assert_refused(call(forger, "GET", f"/{BUCKET}/k"), 403, "SignatureDoesNotMatch")
+    assert call(everywhere.s3, "GET", f"/{BUCKET}/k").body == b"value", "its own region"
+
+
+def test_a_signature_for_another_region_is_told_the_right_one(gateway: Gateway) -> None:
+    client = abroad(gateway.s3, "eu-west-1")
+    refused = call(client, "GET", f"/{BUCKET}/k")
+    assert_refused(refused, 400, "AuthorizationHeaderMalformed")
+    assert refused.xml("Region") == gateway.s3.region
+    assert_refused(send(client, presign(client, "GET", f"/{BUCKET}/k")), 400, "AuthorizationQueryParametersError")
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])

@@ -1,6 +1,7 @@
 """Several backends behind one endpoint: one list of buckets, buckets by other names, copies that would have to cross, and
 stores that have a bucket somewhere else. Whatever it takes, the client sees one S3 store, and no other's address."""
 
+import json
 import re
 import socket
 import time
@@ -13,6 +14,7 @@ import pytest
 from support.batch import batch_get
 from support.clients import boto3_client
 from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
+from support.process import wait_for
 from support.scripted import CLOSE, Ask, ScriptedStore, answer, error
 from support.store import BOTH, Credentials, Target
 from support.wire import Answer, call, object_path, presign, send, sign
@@ -134,7 +136,7 @@ def test_one_backend_with_every_bucket_lists_them_itself(gateway: Gateway, store
 def partly(start_gateway: Callable[..., Gateway], scripted: ScriptedStore) -> Gateway:
     """Buckets of a scripted store beside those in memory."""
     backends = [Backend("memory", "routes-mem-*", None), Backend("scripted", "*", scripted.target)]
-    running = start_gateway(backends, name="partly")
+    running = start_gateway(backends, '[log]\nformat = "json"\n', "partly")
     assert call(running.s3, "PUT", "/routes-mem-x").status == 200
     return running
 
@@ -187,8 +189,42 @@ def test_half_a_list_of_buckets_is_an_error(partly: Gateway, scripted: ScriptedS
     said, status = BAD_LISTS[fault]
     scripted.on("", lambda _: said)
     listed = call(partly.s3, "GET", "/")
-    assert listed.status == status and listed.xml("Message"), listed
-    assert_nothing_of(listed, scripted.authority, "10.9.8.7", "routes-mem-x")
+    assert listed.status == status and '"scripted"' in (listed.xml("Message") or ""), listed
+    assert_nothing_of(listed, scripted.authority, "10.9.8.7", "routes-mem-x", "memory")
+
+
+def logged(gateway: Gateway, path: str) -> dict[str, Any]:
+    """The access line of a path that was asked for once."""
+
+    def line() -> dict[str, Any] | None:
+        all_lines = [json.loads(text) for text in gateway.process.stderr().splitlines()]
+        fields = [line.get("fields", line) for line in all_lines if line.get("target") == "batchgate::access"]
+        return next((line for line in fields if line["http.path"] == path), None)
+
+    return wait_for(f"the line of {path}", line, 10)
+
+
+def test_a_fault_names_the_backend_that_it_is_of(partly: Gateway, scripted: ScriptedStore) -> None:
+    """To whoever asked and to whoever reads the log, by its name in the settings."""
+    faults = {"down": (CLOSE, 502), "garbage": (b"no HTTP\r\n\r\n", 502), "away": (answer(301), 502)}
+    for bucket, (said, status) in faults.items():
+        scripted.on(bucket, lambda _, said=said: said)
+        heard = call(partly.s3, "GET", f"/{bucket}/k")
+        assert heard.status == status and '(backend "scripted")' in (heard.xml("Message") or ""), heard
+        assert_nothing_of(heard, scripted.authority)
+        assert logged(partly, f"/{bucket}/k")["backend"] == "scripted"
+
+
+def test_the_log_says_who_asked_and_which_backend(partly: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("denies", lambda _: error(403, "AccessDenied"))
+    for path, backend in {"/routes-mem-x/missing": "memory", "/denies/k": "scripted"}.items():
+        heard = call(partly.s3, "GET", path)
+        assert backend not in (heard.xml("Message") or ""), "the store's own words"
+        line = logged(partly, path)
+        assert (line["backend"], line["client.address"]) == (backend, "127.0.0.1"), line
+    assert call(partly.as_identity(NOTHING), "GET", "/denies/nothing").status == 403
+    line = logged(partly, "/denies/nothing")
+    assert "backend" not in line and line["client.address"] == "127.0.0.1", line
 
 
 # A bucket that has another name at the store
@@ -320,8 +356,8 @@ def test_an_object_is_never_looked_into_whatever_its_client_says(
 
 @pytest.mark.parametrize("query", ["location", "policy", "cors", "tagging"])
 def test_a_setting_of_a_renamed_bucket_keeps_its_length(odd: Gateway, scripted: ScriptedStore, query: str) -> None:
-    scripted.on("stores-name", lambda ask: answer(200, XML, b"<LocationConstraint>eu</LocationConstraint>"))
-    assert call(odd.s3, "GET", f"/as-one?{query}").get("content-length") == "43"
+    scripted.on("stores-name", lambda ask: answer(200, XML, b"<LocationConstraint>us-east-1</LocationConstraint>"))
+    assert call(odd.s3, "GET", f"/as-one?{query}").get("content-length") == "50"
 
 
 def exchange_1_0(target: Target, path: str) -> tuple[bytes, bool]:
@@ -649,6 +685,96 @@ def test_clients_are_told_the_region_that_they_sign_for(odd: Gateway, scripted: 
     """Some ask with HEAD which region a bucket is in, and sign for it from then on; the gateway has one for all."""
     scripted.on("one-region", lambda _: answer(200, {"x-amz-bucket-region": TRUE_REGION}))
     assert call(odd.s3, "HEAD", "/one-region").get("x-amz-bucket-region") == odd.s3.region
+
+
+@pytest.fixture(scope="module")
+def abroad(start_gateway: Callable[..., Gateway], store: Target, scripted: ScriptedStore) -> Target:
+    """A gateway in another region than its stores, and who signs for that one."""
+    backends = [Backend("scripted", "one-*", scripted.target), Backend("store", "*", store)]
+    running = start_gateway(backends, name="abroad", server='region = "eu-west-1"\n')
+    return Target(running.s3.endpoint, running.s3.credentials, "eu-west-1")
+
+
+def test_who_asks_where_a_bucket_is_signs_for_what_it_is_told(abroad: Target, gateway: Gateway, store: Target) -> None:
+    """As minio-go does, and what is made with it."""
+    bucket = "where-it-is"
+    for method, path, body in (("PUT", f"/{bucket}", b""), ("PUT", f"/{bucket}/k", b"value")):
+        assert call(abroad, method, path, {}, body).status == 200
+    told = ElementTree.fromstring(call(abroad, "GET", f"/{bucket}?location=").body).text or "us-east-1"
+    assert told == "eu-west-1"
+    assert call(Target(abroad.endpoint, abroad.credentials, told), "GET", f"/{bucket}/k").body == b"value"
+    s3: Any = boto3_client(abroad)
+    assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] == "eu-west-1"
+    # In the store's own region nothing is another.
+    through, direct = (call(target, "GET", f"/{bucket}?location=") for target in (gateway.s3, store))
+    assert (through.status, through.body) == (direct.status, direct.body)
+    for name in ("content-length", "content-type", "transfer-encoding"):
+        assert through.get(name) == direct.get(name)
+    for path in (f"/{bucket}/k", f"/{bucket}"):
+        assert call(abroad, "DELETE", path).status == 204
+
+
+def location(region: str) -> str:
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<LocationConstraint xmlns="{XMLNS}">{region}</LocationConstraint>'
+
+
+INNER = "<LocationConstraint></LocationConstraint>"
+# What a store says, and what who signs for us-east-1 and who signs for eu-west-1 hears, if that is something else.
+WHERE: dict[str, tuple[str, str | None, str | None]] = {
+    "elsewhere": (location("mars"), location(""), location("eu-west-1")),
+    "unnamed": (location(""), None, location("eu-west-1")),
+    "empty": ("<LocationConstraint/>", None, "<LocationConstraint>eu-west-1</LocationConstraint>"),
+    "here": (location("eu-west-1"), location(""), None),
+    "seaweedfs": (f"<CreateBucketConfiguration>{INNER}</CreateBucketConfiguration>", None, location("eu-west-1")),
+    "of-old": (location("EU"), location(""), None),
+    "long": (location("x" * 3000), None, None),
+    "half": (location("mars")[:-9], None, None),
+    "another": ("<Policy>mars</Policy>", None, None),
+    "none": ("", None, None),
+}
+
+
+@pytest.mark.parametrize("name", WHERE)
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_a_store_in_another_region_is_where_its_clients_sign_for(
+    odd: Gateway, abroad: Target, scripted: ScriptedStore, name: str, framing: str
+) -> None:
+    """In its own document, and nothing else of the answer is another."""
+    said, *told = WHERE[name]
+    whole = answer(200, {**XML, "x-amz-bucket-region": "mars"}, said.encode())
+    if framing == "chunks":
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece.encode()) for piece in (said[:70], said[70:]) if piece)
+        headers = {**XML, "x-amz-bucket-region": "mars", "content-length": "", "transfer-encoding": "chunked"}
+        whole = answer(200, headers, chunks + b"0\r\n\r\n")
+    scripted.on("one-where", lambda _: whole)
+    for target, other in zip((odd.s3, abroad), told, strict=True):
+        heard = call(target, "GET", "/one-where?location=", {"Accept-Encoding": "gzip"})
+        assert (heard.status, heard.body, heard.broken) == (200, (said if other is None else other).encode(), None)
+        assert heard.get("content-length") == (str(len(heard.body)) if framing == "length" else None)
+        assert heard.get("content-type") == "application/xml" and heard.get("x-amz-request-id") == "scripted"
+        assert heard.get("x-amz-bucket-region") == target.region
+        # An object may well be such a document.
+        assert call(target, "GET", "/one-where/object?location=").body == said.encode()
+
+
+def test_half_of_where_a_bucket_is_is_an_error(abroad: Target, scripted: ScriptedStore) -> None:
+    scripted.on("one-where", lambda _: answer(200, {**XML, "content-length": "999"}, location("mars").encode()) + CLOSE)
+    heard = call(abroad, "GET", "/one-where?location=")
+    assert heard.status == 502 and heard.xml("Code") == "BadGateway" and b"mars" not in heard.body, heard
+
+
+def test_who_may_sign_for_any_region_is_told_what_the_store_says(
+    start_gateway: Callable[..., Gateway], scripted: ScriptedStore
+) -> None:
+    server = "any_region = true\n"
+    everywhere = start_gateway([Backend("scripted", "one-*", scripted.target)], "", "everywhere", server).s3
+    headers = {**XML, "x-amz-bucket-region": TRUE_REGION}
+    scripted.on("one-where", lambda _: answer(200, headers, location(TRUE_REGION).encode()))
+    heard = call(everywhere, "GET", "/one-where?location=")
+    assert heard.body == location(TRUE_REGION).encode() and heard.get("x-amz-bucket-region") == TRUE_REGION
+    there = Target(everywhere.endpoint, everywhere.credentials, TRUE_REGION)
+    assert call(there, "GET", "/one-where/k").status == 200
+    assert scripted.of("one-where")[-1].region == "us-east-1", "the store has a region of its own"
 
 
 def test_what_is_learnt_of_one_bucket_is_not_of_another(odd: Gateway, scripted: ScriptedStore) -> None:

@@ -67,8 +67,8 @@ impl Authenticator {
     }
 
     fn form_of_version_4(&self, form: &Form, claim: &Claim<'_>) -> Result<Arc<Identity>> {
-        if claim.region != self.region() {
-            let message = format!("the region \"{}\" is wrong; expecting \"{}\"", claim.region, self.region());
+        if let Some(region) = self.region_instead_of(&claim.region) {
+            let message = format!("the region \"{}\" is wrong; expecting \"{region}\"", claim.region);
             return Err(Error::argument(message, "x-amz-credential", field(form, "x-amz-credential")?));
         }
         if !claim.stamp.starts_with(&claim.day) {

@@ -602,7 +602,8 @@ impl Signed {
     fn form(&self) -> Form {
         let policy = STANDARD.encode(&self.document);
         let stamp = AmzDate::parse("20130524T000000Z").expect("valid");
-        let signature = calculate_signature(&policy, self.secret, &stamp, "us-east-1", "s3");
+        let region = self.credential.split('/').nth(2).unwrap_or("us-east-1");
+        let signature = calculate_signature(&policy, self.secret, &stamp, region, "s3");
         let mut fields = vec![
             ("key", "k"),
             ("X-Amz-Algorithm", "AWS4-HMAC-SHA256"),
@@ -655,6 +656,17 @@ fn a_form_that_is_not_rightly_signed_is_refused_as_s3_would() {
     let early = default().document.replace("T12:", "T11:");
     assert_eq!(refused(Signed { document: early, ..default() }), Kind::AccessDenied, "expired");
     assert_eq!(refused(Signed { document: "no JSON".to_owned(), ..default() }), Kind::InvalidPolicyDocument);
+}
+
+#[test]
+fn a_form_of_another_region_is_let_in_only_where_that_is_wanted() {
+    let any_region = Also { any_region: true, ..Also::default() };
+    let signed = Signed { credential: "AK/20130524/eu-west-1/s3/aws4_request", ..Signed::default() };
+    assert_eq!(let_in(&signed.form(), any_region).expect("signed"), ("i".to_owned(), true));
+    let error = authenticate(&signed.form()).expect_err("refused");
+    assert!(error.kind == Kind::InvalidArgument && error.message.contains("expecting \"us-east-1\""), "{error}");
+    let forged = Signed { secret: "other", ..signed };
+    assert_eq!(let_in(&forged.form(), any_region).expect_err("forged").kind, Kind::SignatureDoesNotMatch);
 }
 
 #[test]

@@ -46,10 +46,11 @@ LISTEN_ON_BOTH_FAMILIES = '["127.0.0.1:0", "[::1]:0"]'
 
 def settings(backends: list[Backend], sections: str = "", server: str = "", listen: str = LISTEN) -> str:
     """A whole settings file with the four identities. `sections` is more TOML, such as `[batch]`; `server` is lines for
-    `[server]`."""
+    `[server]`, which may name another region."""
     out = [
-        "[server]", f"listen = {listen}", 'region = "us-east-1"', f'domains = ["{DOMAIN}"]',
-        server, "[admin]", 'listen = "127.0.0.1:0"',
+        "[server]", f"listen = {listen}", f'domains = ["{DOMAIN}"]',
+        server if re.search("^region = ", server, re.M) else f'region = "us-east-1"\n{server}',
+        "[admin]", 'listen = "127.0.0.1:0"',
     ]  # fmt: skip
     for backend in backends:
         if backend.target is None:
