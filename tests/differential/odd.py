@@ -119,7 +119,9 @@ OBJECT_HEADERS = [
     ("x-amz-object-lock-legal-hold", "OFF"),
     ("x-amz-server-side-encryption", "none-such"), ("x-amz-grant-read",
     'uri="http://acs.amazonaws.com/groups/global/AllUsers"'),
-    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm",
+    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-crc32", "AAAA"), ("x-amz-checksum-sha256", "AAAAAA=="),
+    ("x-amz-checksum-xxhash64", "AAAAAAAAAAA="), ("x-amz-trailer", "x-amz-checksum-crc32"),
+    ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm",
     "SHA256"),
 ]  # fmt: skip
 # What clients and proxies add without meaning anything by it.
