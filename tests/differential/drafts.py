@@ -67,13 +67,17 @@ def version(draw: Draw) -> str:
         "versionId=none",
         "versionId={version:0}&versionId=null",
     ]
-    return rare(draw, st.sampled_from(some), "")
+    return rare(draw, st.sampled_from(some), "", 6)
 
 
 def source(draw: Draw, keys: list[bytes]) -> str:
     """Of a copy."""
     key = odd.spell(draw(st.sampled_from(keys)), draw(st.sampled_from(odd.SPELLINGS)))
-    bucket = draw(st.sampled_from(["{bucket}", "/{bucket}", "/{bucket}", "/{bucket}", "{missing}"]))
+    bucket = draw(
+        st.sampled_from(
+            ["{bucket}", "/{bucket}", "/{bucket}", "/{bucket}", "/{bucket}", "{bucket}", "{bucket}", "{missing}"]
+        )
+    )
     return f"{bucket}/{key}" + rare(
         draw, st.sampled_from(["?versionId={version:0}", "?versionId=null", "?versionId="]), "", 5
     )

@@ -41,8 +41,8 @@ def _put(draw: Draw, keys: list[bytes]) -> list[Draft]:
 
 
 def _get(draw: Draw, keys: list[bytes]) -> list[Draft]:
-    headers = rare(draw, st.sampled_from(odd.RANGES).map(lambda r: (("Range", r),)), (), 2)
-    headers += rare(draw, odd.conditions(), (), 2) + draw(odd.stray()) + rare(draw, st.just(SSE_C), (), 12)
+    headers = rare(draw, st.sampled_from(odd.RANGES).map(lambda r: (("Range", r),)), (), 3)
+    headers += rare(draw, odd.conditions(), (), 3) + draw(odd.stray()) + rare(draw, st.just(SSE_C), (), 12)
     part = rare(
         draw, st.sampled_from(["partNumber=1", "partNumber=2", "partNumber=0", "partNumber=x", "partNumber="]), "", 8
     )
@@ -59,7 +59,7 @@ def _delete(draw: Draw, keys: list[bytes]) -> list[Draft]:
 
 
 def _copy(draw: Draw, keys: list[bytes]) -> list[Draft]:
-    directive = st.sampled_from(["COPY", "REPLACE", "copy", "OTHER", ""]).map(
+    directive = st.sampled_from(["COPY", "REPLACE", "REPLACE", "REPLACE", "copy", "OTHER", ""]).map(
         lambda v: (("x-amz-metadata-directive", v),)
     )
     headers = (("x-amz-copy-source", source(draw, keys)), *rare(draw, directive, (), 2), *draw(odd.METADATA))
@@ -142,11 +142,13 @@ _MAKERS: list[Maker] = [
 
 @st.composite
 def plans(draw: Draw, known: Known, steps_max: int = 14) -> Plan:
-    """Keys are few, so that requests meet. A bucket may have versions from the start, or locks."""
+    """Keys are few, so that requests meet. A bucket may have versions or locks from the start, and mostly has objects."""
     keys = draw(st.lists(odd.keys(), min_size=1, max_size=3, unique=True))
     begin = draw(st.sampled_from(["", "", "", "", "", "", "", "versions", "versions", "versions", "locks"]))
     plan = [resources.versioning(draw)] if begin == "versions" else []
     plan += resources.locked(draw, keys) if begin == "locks" else []
+    for key in keys if draw(st.integers(0, 3)) else []:
+        plan.append(Draft("put", "PUT", "/{bucket}/" + odd.spell(key, "sdk"), body=draw(st.sampled_from(BODIES))))
     for maker in draw(st.lists(st.sampled_from(range(len(_MAKERS))), min_size=2, max_size=steps_max)):
         plan += _MAKERS[maker](draw, keys)
     return [dressed(draw, draft, known) for draft in plan]

@@ -73,7 +73,9 @@ _DOCUMENTS = {
                           "</OwnershipControls>"],
     "restore": ["<RestoreRequest><Days>1</Days></RestoreRequest>"],
 }  # fmt: skip
+# Those that most stores know come more often.
 _OF_BUCKETS = [name for name in _DOCUMENTS if name not in ("retention", "legal-hold", "restore")]
+_OF_BUCKETS += ["cors", "lifecycle", "policy", "tagging", "acl"] * 3
 _PREFLIGHT: Pairs = (("Origin", "http://example.com"), ("Access-Control-Request-Method", "PUT"))
 
 

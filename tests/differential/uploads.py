@@ -40,7 +40,7 @@ def step(draw: Draw, keys: list[bytes]) -> list[Draft]:
 def whole(draw: Draw, keys: list[bytes]) -> list[Draft]:
     """From its creation to its end and what is left of it."""
     path = likely_path(draw, keys)
-    sent = draw(st.sampled_from([[1], [1], [2], [1, 2], [2, 1], [1, 1], [1, 2, 1], [3, 1], [10000]]))
+    sent = draw(st.sampled_from([[1], [1], [1], [1], [2], [1, 2], [2, 1], [1, 1], [1, 2, 1], [3, 1], [10000]]))
     algorithm = rare(draw, st.sampled_from(digests.OLD), "", 2)
     headers: Pairs = (("x-amz-checksum-algorithm", algorithm.upper()),) if algorithm else ()
     if algorithm:
@@ -53,14 +53,14 @@ def whole(draw: Draw, keys: list[bytes]) -> list[Draft]:
         body = draw(st.sampled_from(BODIES)) if last or not large else b"p" * PART_BYTES_MIN
         bodies[number] = body
         query = f"partNumber={number}&uploadId={{upload:0}}"
-        if draw(st.integers(1, 3)) == 3:
+        if draw(st.integers(1, 4)) == 4:
             steps.append(Draft("part", "PUT", path, query, **payload(draw, (), body)))
         else:
             steps.append(Draft("part", "PUT", path, query, body=body, checksum=algorithm))
     numbers = sorted(set(sent))
     if draw(st.integers(1, 5)) == 5:
         steps.append(_part_copy(draw, path, "{upload:0}", keys))
-    between = draw(st.sampled_from(["", "", "list", "list", "abort", "head"]))
+    between = draw(st.sampled_from(["", "", "", "list", "list", "list", "abort", "head"]))
     if between == "list":
         steps += [
             _list(draw, path, "{upload:0}", keys),
@@ -70,7 +70,7 @@ def whole(draw: Draw, keys: list[bytes]) -> list[Draft]:
         steps.append(_abort(draw, path, "{upload:0}", keys))
     elif between == "head":
         steps.append(Draft("head", "HEAD", path))
-    wrong = draw(st.sampled_from(["", "", "", "", "reversed", "fewer", "more", "twice"]))
+    wrong = draw(st.sampled_from(["", "", "", "", "", "", "", "reversed", "fewer", "more", "twice"]))
     numbers = {
         "": numbers,
         "reversed": numbers[::-1],
