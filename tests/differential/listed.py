@@ -97,7 +97,7 @@ def _copy_source(draft: Draft, _direct: Answer, through: Answer, _difference: Di
 
 
 def _two_signatures(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidArgument", "")
+    return "Signature=x" in draft.query and own(through) and code(through) in ("InvalidArgument", "AccessDenied", "")
 
 
 def _not_s3(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -119,8 +119,8 @@ def _announced(draft: Draft, direct: Answer, through: Answer, difference: Differ
     return told and draft.signing in STREAMING and direct.status == through.status
 
 
-def _other_region(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return draft.fault == "region" and own(through) and through.status in (400, 403)
+def _elsewhere(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.fault in ("region", "early") and own(through) and through.status in (400, 403)
 
 
 BODY_FAULTS = {"policy", "sha256", "checksum", "chunk:1", "chunk:2", "trailer", "length"}
@@ -216,9 +216,9 @@ ENTRIES = [
         ("versitygw",),
     ),
     Entry(
-        "other-region",
-        "what is signed for another region is refused, also where the store does not ask for which one",
-        _other_region,
+        "elsewhere",
+        "what is signed for another region or for a day to come is refused, also where the store does not look at that",
+        _elsewhere,
         ("ceph", "seaweedfs"),
     ),
 ]

@@ -76,7 +76,7 @@ _DOCUMENTS = {
 # Those that most stores know come more often.
 _OF_BUCKETS = [name for name in _DOCUMENTS if name not in ("retention", "legal-hold", "restore")]
 _OF_BUCKETS += ["cors", "lifecycle", "policy", "tagging", "acl"] * 3
-_PREFLIGHT: Pairs = (("Origin", "http://example.com"), ("Access-Control-Request-Method", "PUT"))
+_PREFLIGHT: Pairs = (("Origin", "http://example.com"), ("Access-Control-Request-Method", "GET"))
 
 
 def any_resource(draw: Draw, keys: list[bytes]) -> list[Draft]:

@@ -53,7 +53,7 @@ def whole(draw: Draw, keys: list[bytes]) -> list[Draft]:
         body = draw(st.sampled_from(BODIES)) if last or not large else b"p" * PART_BYTES_MIN
         bodies[number] = body
         query = f"partNumber={number}&uploadId={{upload:0}}"
-        if draw(st.integers(1, 4)) == 4:
+        if draw(st.integers(1, 6)) == 6:
             steps.append(Draft("part", "PUT", path, query, **payload(draw, (), body)))
         else:
             steps.append(Draft("part", "PUT", path, query, body=body, checksum=algorithm))
