@@ -232,12 +232,13 @@ def form(draw: Draw, keys: list[bytes]) -> list[Draft]:
     path = "/{bucket}/" + odd.spell(key, "sdk")
     name = key.decode("latin-1") + rare(draw, st.just("${filename}"), "", 5)
     fields = draw(st.lists(st.sampled_from(_FIELDS), max_size=3, unique_by=lambda pair: pair[0]))
-    # What is compared is the key with the file's name in it.
-    conditions = ["exact", "exact", "prefix", "length", "short"] if name.encode("latin-1") == key else ["prefix"]
+    # What is compared is the key with the file's name in it, and only S3 leaves the name's folders out.
+    named = "${filename}" in name
+    conditions = ["prefix"] if named else ["exact", "exact", "prefix", "length", "short"]
     what = Form(
         tuple(draw(st.permutations([("key", name), *fields]))),
         draw(st.sampled_from(conditions)),
-        draw(st.sampled_from(["f.bin", "", "C:\\\\dir\\\\f.bin", "f g.bin"])),
+        draw(st.sampled_from(["f.bin", "f g.bin"] if named else ["f.bin", "f g.bin", "", "C:\\\\dir\\\\f.bin"])),
         draw(st.booleans()),
     )
     fault = rare(draw, st.just("policy"), "", 8)
