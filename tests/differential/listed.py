@@ -119,6 +119,16 @@ def _announced(draft: Draft, direct: Answer, through: Answer, difference: Differ
     return told and draft.signing in STREAMING and direct.status == through.status
 
 
+def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return draft.form is not None and own(through) and b"is not UTF-8" in through.body
+
+
+def _no_preflight(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    names = {name.lower() for name, _ in draft.headers}
+    whole = {"origin", "access-control-request-method"} <= names
+    return draft.method == "OPTIONS" and not whole and own(through) and _refused(direct) and _refused(through)
+
+
 def _elsewhere(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     return draft.fault in ("region", "early") and own(through) and through.status in (400, 403)
 
@@ -214,6 +224,16 @@ ENTRIES = [
         "a trailer that is announced and that no chunked upload of this kind has is not announced to the store",
         _announced,
         ("versitygw",),
+    ),
+    Entry(
+        "no-text",
+        "a form whose key is not UTF-8 is refused, as S3's keys are UTF-8 and a policy could not name it",
+        _no_text,
+    ),
+    Entry(
+        "no-preflight",
+        "OPTIONS without what makes it a preflight is a request that nobody signed, and refused for that",
+        _no_preflight,
     ),
     Entry(
         "elsewhere",
