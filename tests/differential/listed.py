@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from differential import sigv2
 from differential.compare import Difference, code
 from differential.exchange import Answer
-from differential.octets import OF_VERSION_2, PRESIGNED, STREAMING, Draft
+from differential.octets import OF_VERSION_2, PRESIGNED, STREAMING, Draft, Pairs
 
 Matcher = Callable[[Draft, Answer, Answer, Difference], bool]
 
@@ -53,13 +53,15 @@ def _encoding(_draft: Draft, direct: Answer, through: Answer, difference: Differ
     return difference.aspect == "header content-encoding" and "aws-chunked" in (direct.get("content-encoding") or "")
 
 
-def _store_cannot_verify(_draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+def _store_cannot_verify(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
     ours = (
         own(through)
         and through.status == 502
         and (not through.body or b"the gateway's own credentials" in through.body)
     )
-    return ours and _signature_refused(direct)
+    # Version 2 signs so little of a query that the store knew nothing odd in it.
+    anew = draft.signing in OF_VERSION_2 and own(through) and through.status == 403
+    return (ours and _signature_refused(direct)) or (anew and (not through.body or b"signed it anew" in through.body))
 
 
 def _signed_anew(_draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -72,7 +74,9 @@ def _signature_refused(answer: Answer) -> bool:
 
 def _presigned_repeated(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     names = [name.lower() for name, _ in draft.headers]
-    return draft.signing == PRESIGNED and len(names) != len(set(names)) and own(through) and through.status in (403, 502)
+    return (
+        draft.signing == PRESIGNED and len(names) != len(set(names)) and own(through) and through.status in (403, 502)
+    )
 
 
 def _error_length(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
@@ -111,12 +115,26 @@ def _chunks_of_no_data(draft: Draft, _direct: Answer, through: Answer, _differen
 
 
 def _not_covered(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return draft.signing in OF_VERSION_2 and own(through) and through.status in (400, 403) and not sigv2.covers(draft.query)
+    return (
+        draft.signing in OF_VERSION_2
+        and own(through)
+        and through.status in (400, 403)
+        and not sigv2.covers(draft.query)
+    )
 
 
 def _announced(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
     told = any(name == "x-amz-trailer" for name, _ in draft.headers)
     return told and draft.signing in STREAMING and direct.status == through.status
+
+
+def _prefix_of_another_way(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    said = b"Policy Condition failed: [&quot;starts-with&quot;, &quot;$key" in through.body.replace(b'"', b"&quot;")
+    return said and own(through) and any(name == "key" and _WAYS.search(value) for name, value in _fields(draft))
+
+
+def _fields(draft: Draft) -> Pairs:
+    return draft.form.fields if draft.form else ()
 
 
 def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -133,6 +151,8 @@ def _elsewhere(draft: Draft, _direct: Answer, through: Answer, _difference: Diff
     return draft.fault in ("region", "early") and own(through) and through.status in (400, 403)
 
 
+# A key that a store could read as another way to one.
+_WAYS = re.compile(r"(^|/)\.{0,2}/|/\.{0,2}$|\\")
 BODY_FAULTS = {"policy", "sha256", "checksum", "chunk:1", "chunk:2", "trailer", "length"}
 ENTRIES = [
     Entry(
@@ -174,7 +194,7 @@ ENTRIES = [
     Entry(
         "store-cannot-verify",
         "a request whose signature the store reads differently from S3 (not UTF-8, repeated names) is refused with "
-        "502, since the store then means the gateway's signature; the client's own was right",
+        "502 or 403, since the store then means the gateway's signature; the client's own was right",
         _store_cannot_verify,
     ),
     Entry(
@@ -231,6 +251,11 @@ ENTRIES = [
         _no_text,
     ),
     Entry(
+        "prefix-of-another-way",
+        "what a form's key must begin with, it must begin with in every way in which a store may read it",
+        _prefix_of_another_way,
+    ),
+    Entry(
         "no-preflight",
         "OPTIONS without what makes it a preflight is a request that nobody signed, and refused for that",
         _no_preflight,
@@ -257,8 +282,8 @@ def _customer_key(draft: Draft) -> bool:
     return any("customer-key" in name.lower() for name, _ in draft.headers)
 
 
-def _completes_a_long_key(draft: Draft) -> bool:
-    return draft.kind == "complete" and len(draft.path) > 800
+def _long_location(draft: Draft) -> bool:
+    return (draft.kind == "complete" and len(draft.path) > 800) or any(len(value) > 800 for _, value in _fields(draft))
 
 
 def _nameless_file(draft: Draft) -> bool:
@@ -301,9 +326,9 @@ EXCLUSIONS = [
     ),
     Exclusion(
         "long-location",
-        "radosgw 16 writes what is behind a long key in its memory into the Location of a completed upload",
+        "radosgw 16 writes what is behind a long key in its memory into a Location",
         ("ceph",),
-        _completes_a_long_key,
+        _long_location,
     ),
     Exclusion(
         "nameless-file",
