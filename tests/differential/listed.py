@@ -141,10 +141,10 @@ def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Differ
     return draft.form is not None and own(through) and b"is not UTF-8" in through.body
 
 
-def _no_preflight(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+def _no_preflight(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     names = {name.lower() for name, _ in draft.headers}
     whole = {"origin", "access-control-request-method"} <= names
-    return draft.method == "OPTIONS" and not whole and own(through) and _refused(direct) and _refused(through)
+    return draft.method == "OPTIONS" and not whole and own(through) and through.status == 403
 
 
 def _elsewhere(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
