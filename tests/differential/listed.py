@@ -137,6 +137,10 @@ def _fields(draft: Draft) -> Pairs:
     return draft.form.fields if draft.form else ()
 
 
+def _broke_off(_draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return own(through) and through.status == 502 and b"broke off before it answered" in through.body
+
+
 def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     return draft.form is not None and own(through) and b"is not UTF-8" in through.body
 
@@ -254,6 +258,13 @@ ENTRIES = [
         "prefix-of-another-way",
         "what a form's key must begin with, it must begin with in every way in which a store may read it",
         _prefix_of_another_way,
+    ),
+    Entry(
+        "broke-off",
+        "the embedded store closes a connection behind a refusal whose body it did not read, and does not say so: the write "
+        "that comes next on it finds nobody",
+        _broke_off,
+        ("embedded",),
     ),
     Entry(
         "no-preflight",
