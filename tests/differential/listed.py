@@ -38,7 +38,8 @@ def _same_refusal(_draft: Draft, direct: Answer, through: Answer, difference: Di
 
 
 def _wrong_body(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return draft.fault in BODY_FAULTS and own(through) and _refused(direct) and _refused(through)
+    wrong = draft.fault in BODY_FAULTS or (draft.form is not None and draft.fault)
+    return bool(wrong) and own(through) and _refused(direct) and _refused(through)
 
 
 def _wrong_body_taken(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -177,7 +178,7 @@ ENTRIES = [
     ),
     Entry(
         "order-of-refusals",
-        "a body that is not what was signed is refused here; the store may have refused for another reason first",
+        "a body, or a form, that is not what was signed is refused here; the store may have refused for another reason first",
         _wrong_body,
     ),
     Entry(
