@@ -142,6 +142,11 @@ def _broke_off(_draft: Draft, _direct: Answer, through: Answer, _difference: Dif
     return own(through) and through.status == 502 and b"broke off before it answered" in through.body
 
 
+def _words_of_conditions(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
+    same = direct.status == through.status == 403 and code(direct) == code(through)
+    return draft.form is not None and same and difference.aspect == "body"
+
+
 def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     return draft.form is not None and own(through) and b"is not UTF-8" in through.body
 
@@ -178,7 +183,7 @@ ENTRIES = [
     ),
     Entry(
         "order-of-refusals",
-        "a body, or a form, that is not what was signed is refused here; the store may have refused for another reason first",
+        "a body or a form that is not what was signed is refused here; the store may have refused for another reason first",
         _wrong_body,
     ),
     Entry(
@@ -254,6 +259,12 @@ ENTRIES = [
         "no-text",
         "a form whose key is not UTF-8 is refused, as S3's keys are UTF-8 and a policy could not name it",
         _no_text,
+    ),
+    Entry(
+        "words-of-conditions",
+        "the policy that a store gets has each condition as a list, and its refusal tells in which form it was",
+        _words_of_conditions,
+        ("ceph",),
     ),
     Entry(
         "prefix-of-another-way",
