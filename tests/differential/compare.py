@@ -33,9 +33,11 @@ _UPLOADS = re.compile(rb"(?:<Upload>.*?</Upload>)+", re.DOTALL)
 _NEXT_UPLOAD = re.compile(rb"<NextUploadIdMarker>[^<]*</NextUploadIdMarker>")
 _ISO_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _HTTP_TIME = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
-# Where an object is: at the bucket's own host, at the host of all, or at the address, and spelled as the store likes.
+# Where an object is: at the bucket's own host (SeaweedFS names the bucket there again), at the host of all, or at the
+# address, and spelled as the store likes.
+_DOMAIN = re.escape(DOMAIN.encode())
 _PLACES = re.compile(
-    rb"(?:https?://)?(?:\{bucket\}\.%s|(?:%s|\{address\})/\{bucket\})/(?P<key>[^<]*)" % (2 * (re.escape(DOMAIN.encode()),))
+    rb"(?:https?://)?(?:\{bucket\}\.%s(?:/\{bucket\})?|(?:%s|\{address\})/\{bucket\})/(?P<key>[^<]*)" % (_DOMAIN, _DOMAIN)
 )
 _OPAQUE_HEADERS = ("x-amz-version-id", "x-amz-copy-source-version-id", "x-amz-abort-rule-id")
 

@@ -188,7 +188,7 @@ ENTRIES = [
     ),
     Entry(
         "body-verified",
-        "a body that is not what was signed or has another checksum is refused here, also where a store takes it",
+        "a body or form that is not what was signed, or has another checksum, is refused here, also where a store takes it",
         _wrong_body_taken,
     ),
     Entry(

@@ -188,7 +188,7 @@ class Twins:
         answers = (heard[0].answer, heard[1].answer)
         self.tally.add(draft, answers[0].status)
         found = self._unlisted(draft, answers, differences(heard[0], heard[1]))
-        sides[0].diverged |= not draft.reads and (answers[0].status < 300) != (answers[1].status < 300)
+        sides[0].diverged |= not draft.reads and (answers[0].status < 400) != (answers[1].status < 400)
         if found:
             yield Step(draft, (requests[0], requests[1]), answers, found)
 
