@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::Rng;
 
 use super::deletes::Reserved;
@@ -23,6 +23,9 @@ use crate::backend::{Body, BoxError, full_body};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
 use crate::route::host;
+
+/// What stores leave as it is in a page's query, which names of buckets are made of.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Longest answer that tells where the object is: S3's has a key, twice, and a few names.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -167,7 +170,7 @@ fn redirected(mut response: Response<Body>, url: &str, names: (&str, &str)) -> R
     let page = |url: &str| url.split(['?', '#']).next().unwrap_or_default().to_owned();
     let location = match location.split_once('?') {
         Some((at, query)) if at == page(url) => {
-            let named = |name: &str| format!("bucket={}", utf8_percent_encode(name, NON_ALPHANUMERIC));
+            let named = |name: &str| format!("bucket={}", utf8_percent_encode(name, UNRESERVED));
             let pairs = query.split('&').map(|pair| match pair.strip_prefix("bucket=") {
                 Some(name) if percent_encoding::percent_decode_str(name).eq(names.0.bytes()) => named(names.1),
                 _ => pair.to_owned(),
@@ -210,7 +213,7 @@ mod tests {
     fn location_of(store_says: &str, url: &str) -> String {
         let mut response = Response::new(empty_body());
         response.headers_mut().insert("location", HeaderValue::from_str(store_says).expect("valid"));
-        let response = redirected(response, url, ("there", "here")).expect("a page");
+        let response = redirected(response, url, ("there", "h-e.r_e")).expect("a page");
         response.headers()["location"].to_str().expect("text").to_owned()
     }
 
@@ -219,7 +222,7 @@ mod tests {
         let page = "http://site/done";
         assert_eq!(
             location_of("http://site/done?bucket=there&key=there&etag=%22e%22", page),
-            "http://site/done?bucket=here&key=there&etag=%22e%22"
+            "http://site/done?bucket=h-e.r_e&key=there&etag=%22e%22"
         );
         assert_eq!(location_of("http://10.0.0.1:8333/there/k", page), page);
         assert_eq!(location_of("http://evil/?bucket=there", page), page);

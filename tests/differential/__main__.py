@@ -38,9 +38,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the run; drawn and printed unless told")
     parser.add_argument("--only", type=int, metavar="BATCH", help="one batch of that seed, to repeat a failure")
     parser.add_argument("--steps", type=int, default=14, help="most requests of a plan")
+    parser.add_argument(
+        "--checksums", choices=["forward", "verify"], default="forward", help="the gateway's setting for the store"
+    )
+    parser.add_argument("--anonymous", action="store_true", help="send some requests unsigned, and let them through")
+    parser.add_argument("--statistics", action="store_true", help="tell what was asked and what of it the store took")
     parser.add_argument("--survey", action="store_true", help="do not stop at differences; count their kinds")
     parser.add_argument("--list", action="store_true", help="print the listed differences with their reasons")
-    return parser.parse_args()
+    options = parser.parse_args()
+    # What a run is repeated with, beside its seed.
+    options.changed = [f"--checksums {options.checksums}"] if options.checksums != "forward" else []
+    options.changed += ["--anonymous"] if options.anonymous else []
+    options.changed += [f"--steps {options.steps}"] if options.steps != parser.get_default("steps") else []
+    return options
 
 
 class Run:
@@ -53,6 +63,7 @@ class Run:
         self.failing: dict[str, list[Step]] = {}
         self.shrink_until = 0.0
         self.plans = 0
+        self.plans_of_store = plans(stores.known(twins.store, options.anonymous), options.steps)
         self.plan: Plan = []
         self.survey: dict[str, list[Step]] = collections.defaultdict(list)
 
@@ -91,7 +102,7 @@ class Run:
             suppress_health_check=list(HealthCheck),
             report_multiple_bugs=False,
             verbosity=hypothesis.Verbosity.quiet,
-        )(hypothesis.seed(self.options.seed * 1_000_003 + number)(hypothesis.given(plans(self.options.steps))(check)))
+        )(hypothesis.seed(self.options.seed * 1_000_003 + number)(hypothesis.given(self.plans_of_store)(check)))
         try:
             test()
         except Differs:
@@ -110,6 +121,7 @@ class Run:
             failed = self.batch(number)
             if failed:
                 again = f"tests/run differential --store {self.twins.store} --seed {self.options.seed} --only {number}"
+                again += "".join(f" {word}" for word in self.options.changed)
                 plan = "\n".join(f"  {at}. {draft!r:.800}" for at, draft in enumerate(self.plan))
                 print(f"  DIFFERENT, found by: {again}\n  the plan:\n{plan}\n  what differed:\n{told(failed)}")
                 return 1
@@ -144,7 +156,7 @@ def told(steps: list[Step], brief: bool = False) -> str:
 def run_store(name: str, options: argparse.Namespace) -> tuple[int, int]:
     with tempfile.TemporaryDirectory(prefix="differential-", ignore_cleanup_errors=True) as folder:
         begun = time.monotonic()
-        with stores.started(name, Path(folder)) as (direct, through):
+        with stores.started(name, Path(folder), options.checksums, options.anonymous) as (direct, through):
             print(f"{name}: ready after {time.monotonic() - begun:.1f} s", flush=True)
             twins = Twins(name, direct, through)
             run = Run(twins, options)
@@ -157,6 +169,8 @@ def run_store(name: str, options: argparse.Namespace) -> tuple[int, int]:
                     print(f"  {log.name}: ...{log.read_text(errors='replace')[-1500:]}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(twins.kinds.items()))
     print(f"  {run.plans} plans, {sum(twins.kinds.values())} requests each way: {kinds}")
+    if options.statistics:
+        print(twins.tally.told())
     if twins.listed:
         print("  listed differences: " + ", ".join(f"{count} {what}" for what, count in sorted(twins.listed.items())))
     for kind, steps in sorted(run.survey.items(), key=lambda item: -len(item[1])):

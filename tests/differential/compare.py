@@ -1,10 +1,15 @@
 """Two answers, as far as they must be the same. What a store makes up by itself gets a name by the order in which it was
 seen; what the gateway must say differently is left out, and is written down here."""
 
+import html
 import re
+import urllib.parse
 from dataclasses import dataclass
 
+from support.gateway import DOMAIN
+
 from differential.exchange import Answer
+from differential.octets import PATH
 
 # Headers that differ, and why.
 HEADERS = {
@@ -28,6 +33,12 @@ _UPLOADS = re.compile(rb"(?:<Upload>.*?</Upload>)+", re.DOTALL)
 _NEXT_UPLOAD = re.compile(rb"<NextUploadIdMarker>[^<]*</NextUploadIdMarker>")
 _ISO_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _HTTP_TIME = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
+# Where an object is: at the bucket's own host (SeaweedFS names the bucket there again), at the host of all, or at the
+# address, and spelled as the store likes.
+_DOMAIN = re.escape(DOMAIN.encode())
+_PLACES = re.compile(
+    rb"(?:https?://)?(?:\{bucket\}\.%s(?:/\{bucket\})?|(?:%s|\{address\})/\{bucket\})/(?P<key>[^<]*)" % (_DOMAIN, _DOMAIN)
+)
 _OPAQUE_HEADERS = ("x-amz-version-id", "x-amz-copy-source-version-id", "x-amz-abort-rule-id")
 
 
@@ -45,6 +56,10 @@ class Names:
             if value not in (b"null", b"none") and len(value) > 6:
                 self._known.setdefault(value, b"{id-%d}" % len(self._known))
 
+    def without_bucket(self, text: bytes) -> bytes:
+        """An error's `Resource` as it is in virtual-host style, without the bucket: the gateway asks in path style."""
+        return re.sub(rb"<Resource>/%s(?:/|(?=<))" % self._bucket, b"<Resource>/", text)
+
     def masked(self, text: bytes, address: str, own: bool) -> bytes:
         """`text` without the address that was asked and, with `own`, without what is this side's only: the bucket, what the
         store made up, and moments."""
@@ -53,7 +68,13 @@ class Names:
             return text
         for value, name in self._known.items():
             text = text.replace(value, name)
-        return _ISO_TIME.sub(b"{time}", text.replace(self._bucket, b"{bucket}"))
+        text = _ISO_TIME.sub(b"{time}", text.replace(self._bucket, b"{bucket}"))
+        return _PLACES.sub(lambda found: b"{place}/" + _decoded(found["key"]), text)
+
+
+def _decoded(key: bytes) -> bytes:
+    """A key in a place, whether it was written for a document or for an address."""
+    return urllib.parse.unquote_to_bytes(html.unescape(key.decode("latin-1")).encode("latin-1", "replace"))
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,7 @@ class Heard:
     address: str
     names: Names
     own: bool
+    style: str = PATH
 
     def masked(self, text: bytes) -> bytes:
         return self.names.masked(text, self.address, self.own)
@@ -102,7 +124,8 @@ def differences(direct: Heard, through: Heard) -> list[Difference]:
 
 
 def _body(heard: Heard) -> bytes:
-    body = heard.masked(_IDS.sub(b"{id}", heard.answer.body))
+    body = heard.answer.body if heard.style == PATH else heard.names.without_bucket(heard.answer.body)
+    body = heard.masked(_IDS.sub(b"{id}", body))
     # Uploads of one key come in the order of their ids, which are random.
     if not heard.own:
         return body

@@ -45,6 +45,7 @@ class Connection:
         self._socket = self._stream = None
 
     def send(self, request: Octets) -> Answer:
+        """The answer, over the kept connection if it still is one."""
         kept = self._socket is not None
         answer = self._exchange(request)
         if kept and answer.status == 0:

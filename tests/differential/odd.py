@@ -54,10 +54,12 @@ RANGES = [
 ]  # fmt: skip
 _DATES = [
     "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "Sat, 01 Jan 2000 00:00:00 GMT", "yesterday", "",
+    "Sat, 01 Jan 2000 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT",
     "Saturday, 01-Jan-00 00:00:00 GMT", "2000-01-01T00:00:00Z", "Sat, 01 Jan 2000 00:00:00 +0100",
 ]  # fmt: skip
 _TAGS = [
     "{etag:0}",
+    '"{etag:0}"',
     '"{etag:1}"',
     "{etag:0}",
     "*",
@@ -79,7 +81,8 @@ def conditions(prefix: str = "") -> st.SearchStrategy[tuple[tuple[str, str], ...
         return st.sampled_from(_DATES if "since" in name else _TAGS).map(lambda value: (f"{prefix}if-{name}", value))
 
     each = st.sampled_from(names).flatmap(one)
-    return st.lists(each, max_size=3, unique_by=lambda pair: pair[0]).map(tuple)
+    few = st.sampled_from([1, 1, 1, 2, 3])
+    return few.flatmap(lambda most: st.lists(each, min_size=1, max_size=most, unique_by=lambda pair: pair[0])).map(tuple)
 
 
 # Header values are latin-1 text; what is UTF-8 on the wire is written so here.
@@ -119,7 +122,9 @@ OBJECT_HEADERS = [
     ("x-amz-object-lock-legal-hold", "OFF"),
     ("x-amz-server-side-encryption", "none-such"), ("x-amz-grant-read",
     'uri="http://acs.amazonaws.com/groups/global/AllUsers"'),
-    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm",
+    ("x-amz-write-offset-bytes", "0"), ("x-amz-checksum-crc32", "AAAA"), ("x-amz-checksum-sha256", "AAAAAA=="),
+    ("x-amz-checksum-xxhash64", "AAAAAAAAAAA="), ("x-amz-trailer", "x-amz-checksum-crc32"),
+    ("x-amz-checksum-algorithm", "CRC32"), ("x-amz-sdk-checksum-algorithm",
     "SHA256"),
 ]  # fmt: skip
 # What clients and proxies add without meaning anything by it.

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from support.store import Target
 
-from differential import listed
+from differential import http2, listed
 from differential.compare import Difference, Heard, Names, differences
 from differential.exchange import Answer, Connection
 from differential.octets import Draft, Octets, write
 from differential.plans import Plan
+from differential.tally import Tally
 
-_PLACEHOLDER = re.compile(r"\{(bucket|missing|upload|version|etag|part|token)(?::(\d+))?\}")
+_PLACEHOLDER = re.compile(r"\{(bucket|missing|owner|upload|version|etag|part|token)(?::(\d+))?\}")
 
 
 SLOW_SECONDS = 4
@@ -31,6 +32,7 @@ class Side:
     """One bucket, how it is spoken to, and what was learnt of it."""
 
     bucket: str
+    owner: str
     names: Names
     uploads: list[str] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
@@ -47,6 +49,8 @@ class Side:
             what, number = match[1], int(match[2] or 0)
             if what == "bucket":
                 return self.bucket
+            if what == "owner":
+                return self.owner
             if what == "missing":
                 return "no-such-" + self.bucket[8:]
             if what == "part":
@@ -57,16 +61,22 @@ class Side:
         def text(value: str) -> str:
             return _PLACEHOLDER.sub(known, value)
 
+        form = draft.form
+        if form is not None:
+            form = replace(form, fields=tuple((name, text(value)) for name, value in form.fields))
         return replace(
             draft,
+            form=form,
             path=text(draft.path),
             query=text(draft.query),
             headers=tuple((name, text(value)) for name, value in draft.headers),
             body=text(draft.body.decode("latin-1")).encode("latin-1"),
         )
 
-    def learn(self, draft: Draft, answer: Answer) -> None:
-        self.names.learn(answer)
+    def learn(self, draft: Draft, answer: Answer, own: bool) -> None:
+        # What one side alone is asked names nothing there: both name in the order of what both were told.
+        if own:
+            self.names.learn(answer)
         if found := re.search(rb"<NextContinuationToken>([^<]+)<", answer.body):
             self.tokens.append(found[1].decode())
         # Reads are asked of one side only; both must know the same.
@@ -106,14 +116,17 @@ class Twins:
         self._count = 0
         self.gone: str | None = None
         self._last: collections.deque[str] = collections.deque(maxlen=6)
+        self._owner = self._asked_for_owner()
         self.kinds: dict[str, int] = {}
+        self.tally = Tally()
         self.listed: dict[str, int] = {}
 
     def run(self, plan: Plan) -> Iterator[Step]:
         """Each step that found what is not listed."""
         self._count += 1
         first, second = (
-            Side(bucket, Names(bucket)) for bucket in (f"twin-one-{self._count:06}", f"twin-two-{self._count:06}")
+            Side(bucket, self._owner, Names(bucket))
+            for bucket in (f"twin-one-{self._count:06}", f"twin-two-{self._count:06}")
         )
         for side in (first, second):
             made = self._ask(self._direct, side, Draft("make", "PUT", "/{bucket}"))
@@ -134,11 +147,17 @@ class Twins:
     def _ask(self, connection: Connection, side: Side, draft: Draft) -> Answer:
         return self._sent(connection, write(side.fill(draft), connection.target))
 
-    def _sent(self, connection: Connection, request: Octets) -> Answer:
+    def _asked_for_owner(self) -> str:
+        """The id of the account that both sides are, as the store writes it."""
+        listing = self._direct.send(write(Draft("owner", "GET", "/"), self._direct.target))
+        found = re.search(rb"<ID>([^<]*)</ID>", listing.body)
+        return found[1].decode() if found else ""
+
+    def _sent(self, connection: Connection, request: Octets, over_http2: bool = False) -> Answer:
         if self.gone is None:
             self._last.append(f"{connection.target.endpoint} {request.head.splitlines()[0]!r} {request.body[:400]!r}")
             try:
-                return connection.send(request)
+                return http2.exchange(connection.target, request) if over_http2 else connection.send(request)
             except ConnectionRefusedError:
                 self.gone = "\n  ".join(self._last)
         raise Gone(self.gone)
@@ -156,19 +175,20 @@ class Twins:
         for side, way in zip(sides, ways, strict=True):
             requests.append(write(side.fill(draft), way.target))
             begun = time.monotonic()
-            answer = self._sent(way, requests[-1])
+            answer = self._sent(way, requests[-1], draft.http2 and way is self._through)
             took = time.monotonic() - begun
             if took > SLOW_SECONDS:
                 print(
                     f"  slow, {took:.1f} s: {way.target.endpoint} {requests[-1].head[:200]!r} <- {answer.status}",
                     flush=True,
                 )
-            heard.append(Heard(answer, way.target.endpoint.removeprefix("http://"), side.names, own))
+            heard.append(Heard(answer, way.target.endpoint.removeprefix("http://"), side.names, own, draft.style))
         for side, one in zip(sides if own else sides[:1], heard, strict=False):
-            side.learn(draft, one.answer)
+            side.learn(draft, one.answer, own)
         answers = (heard[0].answer, heard[1].answer)
+        self.tally.add(draft, answers[0].status)
         found = self._unlisted(draft, answers, differences(heard[0], heard[1]))
-        sides[0].diverged |= not draft.reads and (answers[0].status < 300) != (answers[1].status < 300)
+        sides[0].diverged |= not draft.reads and (answers[0].status < 400) != (answers[1].status < 400)
         if found:
             yield Step(draft, (requests[0], requests[1]), answers, found)
 
@@ -199,6 +219,7 @@ class Twins:
     def _empty(self, side: Side) -> None:
         """Best effort: what a store cannot get rid of stays until it is thrown away."""
         self._ask(self._direct, side, Draft("tidy", "DELETE", "/{bucket}", "policy"))
+        past = (("x-amz-bypass-governance-retention", "true"),)
         for query, kind in (("uploads", "Upload"), ("versions", "Version|DeleteMarker"), ("", "Contents")):
             body = self._ask(self._direct, side, Draft("tidy", "GET", "/{bucket}", query + "&encoding-type=url")).body
             for entry in re.findall(rb"<(?:%s)>(.*?)</(?:%s)>" % (kind.encode(), kind.encode()), body, re.DOTALL):
@@ -209,7 +230,7 @@ class Twins:
                         f"{'uploadId' if what[1] == b'UploadId' else 'versionId'}={what[2].decode()}" if what else ""
                     )
                     path = "/{bucket}/" + key[1].decode("latin-1").replace("+", "%20")
-                    self._ask(self._direct, side, Draft("tidy", "DELETE", path, query))
+                    self._ask(self._direct, side, Draft("tidy", "DELETE", path, query, past))
         self._ask(self._direct, side, Draft("tidy", "DELETE", "/{bucket}"))
 
 

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use super::body_error::too_large;
 use super::{HELD_TIMEOUT, OBJECT_BYTES_MAX, Payer, Permission, permissions};
 use crate::error::{Error, Kind, Result};
-use crate::types::{ObjectKey, S3Target};
+use crate::types::S3Target;
 
 pub use file::FileBody;
 pub use policy::PostPolicy;
@@ -73,17 +73,21 @@ impl Form {
         self.get(name).map(std::str::from_utf8).transpose().map_err(not_text)
     }
 
-    /// The key that the object gets.
+    /// The key that the object gets. How long it may be is for the store to say, as with other uploads.
     ///
     /// # Errors
-    /// `InvalidArgument` if there is none, or none that an object can have.
+    /// `InvalidArgument` if there is none, or one that the store would read differently.
     pub fn key(&self) -> Result<String> {
         let missing = || Error::new(Kind::InvalidArgument, "The form must have a field named key before its file.");
         let key = self.text("key")?.ok_or_else(missing)?.replace(FILENAME, &self.file_name);
         // The store would replace it once more, and the key would be another one than was judged.
-        let fits = ObjectKey::new(&key).is_some() && !key.contains(FILENAME);
-        let unfit =
-            || Error::new(Kind::InvalidArgument, "The form's key must have 1 to 1,024 bytes after ${filename} was replaced.");
+        let fits = !key.is_empty() && !key.contains(FILENAME);
+        let unfit = || {
+            Error::new(
+                Kind::InvalidArgument,
+                "The form's key must not be empty or, with the file's name filled in, have ${filename} in it.",
+            )
+        };
         fits.then_some(key).ok_or_else(unfit)
     }
 

@@ -56,6 +56,7 @@ mon data avail warn = 1
 mon data avail crit = 0
 [client.rgw.a]
 rgw frontends = beast endpoint=127.0.0.1:{rgw}
+rgw dns name = {domain}
 """
 
 
@@ -65,9 +66,10 @@ def ceph_is_installed() -> bool:
 
 
 class Ceph:
-    """A running radosgw with its cluster; `target` is its S3 endpoint as the one account, `other` as a second one."""
+    """A running radosgw with its cluster; `target` is its S3 endpoint as the one account, `other` as a second one. Its buckets
+    are hosts of `domain` too, if there is one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, domain: str = "") -> None:
         self._folder = folder / "ceph"
         for name in ("mon", "osd", "rgw", "run"):
             (self._folder / name).mkdir(parents=True)
@@ -75,7 +77,7 @@ class Ceph:
         mon, rgw = free_ports(2)
         fsid = str(uuid.uuid4())
         settings = self._folder / "ceph.conf"
-        settings.write_text(SETTINGS.format(fsid=fsid, mon=mon, rgw=rgw, folder=self._folder))
+        settings.write_text(SETTINGS.format(fsid=fsid, mon=mon, rgw=rgw, folder=self._folder, domain=domain))
         self._env = {**os.environ, "CEPH_CONF": str(settings)}
         self.target = Target(f"http://127.0.0.1:{rgw}", CEPH_CREDENTIALS)
         self.other = self.target.with_credentials(CEPH_OTHER_CREDENTIALS)

@@ -52,9 +52,10 @@ PUBLIC_BUCKET = "public-to-all"
 
 
 class SeaweedFs:
-    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of those above."""
+    """One `weed server`; `target` is its S3 endpoint. `identities` are those of its settings, instead of those above. Its
+    buckets are hosts of `domain` too, if there is one."""
 
-    def __init__(self, folder: Path, identities: list[dict[str, Any]] | None = None) -> None:
+    def __init__(self, folder: Path, identities: list[dict[str, Any]] | None = None, domain: str = "") -> None:
         master, volume, filer, s3 = free_ports(4)
         data = folder / "seaweedfs"
         data.mkdir()
@@ -85,7 +86,7 @@ class SeaweedFs:
                 str(WEED), "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                 f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}",
                 "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={settings}",
-                "-volume.max=300", "-master.volumeSizeLimitMB=64",
+                "-volume.max=300", "-master.volumeSizeLimitMB=64", *([f"-s3.domainName={domain}"] if domain else []),
             ],
             folder,
             env,

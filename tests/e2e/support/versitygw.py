@@ -18,9 +18,10 @@ VERSITYGW = Path(os.environ.get("VERSITYGW_BIN", _BUILT)).resolve()
 
 
 class VersityGw:
-    """One `versitygw posix` with versions, in a folder of its own; `target` is its S3 endpoint."""
+    """One `versitygw posix` with versions, in a folder of its own; `target` is its S3 endpoint. Its buckets are hosts of
+    `domain` too, if there is one."""
 
-    def __init__(self, folder: Path, credentials: Credentials = STORE_CREDENTIALS) -> None:
+    def __init__(self, folder: Path, credentials: Credentials = STORE_CREDENTIALS, domain: str = "") -> None:
         assert VERSITYGW.is_file(), f"{VERSITYGW} is missing: tests/run builds it, or set VERSITYGW_BIN"
         (port,) = free_ports(1)
         data, versions, accounts = (folder / f"versitygw-{name}" for name in ("data", "versions", "accounts"))
@@ -30,7 +31,7 @@ class VersityGw:
             "versitygw",
             [
                 str(VERSITYGW), "--port", f"127.0.0.1:{port}", "--iam-dir", str(accounts), "--health", "/health", "--quiet",
-                "--keep-alive", "posix", "--versioning-dir", str(versions), str(data),
+                "--keep-alive", *(["--virtual-domain", domain] if domain else []), "posix", "--versioning-dir", str(versions), str(data),
             ],
             folder,
             _environment(ROOT_ACCESS_KEY=credentials.access_key, ROOT_SECRET_KEY=credentials.secret_key),
