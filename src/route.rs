@@ -58,7 +58,10 @@ pub fn check_service_level(head: &Parts, target: &S3Target, verb: Verb) -> Resul
     {
         return Ok(());
     }
-    Err(Error::new(Kind::MethodNotAllowed, "Without a bucket there is only ListBuckets, by GET or HEAD."))
+    Err(Error::new(Kind::MethodNotAllowed, "The specified method is not allowed against this resource.")
+        .with_detail("Method", head.method.as_str())
+        .with_detail("ResourceType", "SERVICE")
+        .with_source("without a bucket there is only ListBuckets, by GET or HEAD"))
 }
 
 /// Whether the body is `multipart/form-data`.
@@ -352,7 +355,10 @@ mod tests {
             (Method::GET, "/?Action=ListUsers&Version=2010-05-08"),
             (Method::GET, "/?x&%61ction=GetCallerIdentity"),
         ] {
-            assert_eq!(check(method, uri, None).expect_err(uri).kind, Kind::MethodNotAllowed, "{uri}");
+            let error = check(method.clone(), uri, None).expect_err(uri);
+            assert_eq!(error.kind, Kind::MethodNotAllowed, "{uri}");
+            assert_eq!(error.message, "The specified method is not allowed against this resource.", "as S3 says it");
+            assert_eq!(error.details, [("Method", method.to_string()), ("ResourceType", "SERVICE".to_owned())]);
         }
     }
 
