@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from support.store import STORE_CREDENTIALS, Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "suites"))
