@@ -39,7 +39,11 @@ pub fn unsigned_verb(head: &Parts, target: &S3Target) -> Option<Verb> {
     match head.method {
         _ if target.bucket.is_none() => None,
         Method::POST if plain && is_form(head) => Some(Verb::Form),
-        Method::OPTIONS if has("origin") && has("access-control-request-method") => Some(Verb::Preflight),
+        // One that does not ask is nobody's too: S3 says what it lacks, and looks at no signature. One that is signed for its own
+        // sake is no browser's.
+        Method::OPTIONS if !has("authorization") || (has("origin") && has("access-control-request-method")) => {
+            Some(Verb::Preflight)
+        }
         _ => None,
     }
 }
@@ -58,7 +62,10 @@ pub fn check_service_level(head: &Parts, target: &S3Target, verb: Verb) -> Resul
     {
         return Ok(());
     }
-    Err(Error::new(Kind::MethodNotAllowed, "Without a bucket there is only ListBuckets, by GET or HEAD."))
+    Err(Error::new(Kind::MethodNotAllowed, "The specified method is not allowed against this resource.")
+        .with_detail("Method", head.method.as_str())
+        .with_detail("ResourceType", "SERVICE")
+        .with_source("without a bucket there is only ListBuckets, by GET or HEAD"))
 }
 
 /// Whether the body is `multipart/form-data`.
@@ -352,7 +359,10 @@ mod tests {
             (Method::GET, "/?Action=ListUsers&Version=2010-05-08"),
             (Method::GET, "/?x&%61ction=GetCallerIdentity"),
         ] {
-            assert_eq!(check(method, uri, None).expect_err(uri).kind, Kind::MethodNotAllowed, "{uri}");
+            let error = check(method.clone(), uri, None).expect_err(uri);
+            assert_eq!(error.kind, Kind::MethodNotAllowed, "{uri}");
+            assert_eq!(error.message, "The specified method is not allowed against this resource.", "as S3 says it");
+            assert_eq!(error.details, [("Method", method.to_string()), ("ResourceType", "SERVICE".to_owned())]);
         }
     }
 
@@ -377,7 +387,8 @@ mod tests {
         assert_eq!(read(Method::POST, "/b", &[("content-type", "multipart/form-datax")]), None);
         let asks = [("origin", "http://site"), ("access-control-request-method", "POST")];
         assert_eq!(read(Method::OPTIONS, "/b/k?a", &asks), Some(Verb::Preflight));
-        assert_eq!(read(Method::OPTIONS, "/b/k", &asks[..1]), None);
+        assert_eq!(read(Method::OPTIONS, "/b/k?X-Amz-Signature=s", &asks[..1]), Some(Verb::Preflight), "it lacks a header");
+        assert_eq!(read(Method::OPTIONS, "/b/k", &[("authorization", "AWS4-HMAC-SHA256")]), None);
         assert_eq!(read(Method::OPTIONS, "/", &asks), None);
     }
 

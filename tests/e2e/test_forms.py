@@ -615,5 +615,16 @@ def test_a_preflight_is_answered_by_the_stores_rules(stage: Stage) -> None:
     for path in (f"/{BUCKET}/1%", f"/{BUCKET}/%zz", f"/{BUCKET}/%2"):
         broken = preflight(stage.s3, path)
         assert (broken.status, broken.xml("Code")) == (400, "InvalidURI"), broken
-    bare = send(stage.s3, Request("OPTIONS", f"/{BUCKET}", [("Host", "x"), ("Origin", "http://site.test")]))
-    assert (bare.status, bare.xml("Code")) == (403, "AccessDenied"), "not a preflight, and not signed"
+
+
+def test_a_preflight_that_does_not_ask_is_the_stores_to_refuse(stage: Stage) -> None:
+    origin, method = ("Origin", "http://site.test"), ("Access-Control-Request-Method", "PUT")
+    for path in (f"/{BUCKET}", f"/{BUCKET}/k?X-Amz-Signature=s&X-Amz-Credential=c"):
+        for headers in ([], [origin], [method]):
+            asked = [
+                send(target, Request("OPTIONS", path, [("Host", target.endpoint.removeprefix("http://")), *headers]))
+                for target in (stage.store, stage.s3)
+            ]
+            direct, through = ((each.status, each.body and each.xml("Code"), cors_of(each)) for each in asked)
+            assert through == direct, (path, headers)
+            assert_tells_nothing(stage, asked[1])

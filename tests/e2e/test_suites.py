@@ -2,14 +2,20 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from support.store import STORE_CREDENTIALS, Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "suites"))
 
 import judge
+import pytests
+import run
 import versity
 from judge import Outcome, Outcomes
+from stand import ACCOUNTS, STORES, Store
 
 PASSED, FAILED = Outcome("passed"), Outcome("failed", "why")
 
@@ -54,8 +60,9 @@ def test_a_list_has_a_reason_on_every_line(tmp_path: Path) -> None:
     path.write_text("name\n")
     with pytest.raises(AssertionError, match="reason"):
         judge.read_list(path)
+    names = {f"{suite}-{store}.txt" for suite in run.SUITES for store in STORES}
     for each in judge.LISTS.iterdir():
-        assert judge.read_list(each)
+        assert each.name in names and judge.read_list(each)
 
 
 def test_the_suite_of_versitygw_is_read_as_it_is_printed() -> None:
@@ -63,3 +70,31 @@ def test_the_suite_of_versitygw_is_read_as_it_is_printed() -> None:
         "\x1b[36mRUN  \x1b[0mA\n\x1b[32mPASS \x1b[0mA\n\x1b[31mFAIL \x1b[0mB_c: no: way\nmore\n\x1b[33mSKIP \x1b[0mD\n"
     )
     assert versity.parse(said) == {"A": PASSED, "B_c": Outcome("failed", "no: way"), "D": Outcome("skipped")}
+
+
+SUITE = """
+import os, pytest
+def test_object_lock_that_stays(): os.environ["LOCKED"] = "1"
+def test_fails(): assert 1 == 2
+def test_is_skipped(): pytest.skip("why")
+def test_lifecycle(): pass
+def test_passes(): assert "LOCKED" not in os.environ
+"""
+
+
+@pytest.mark.parametrize(
+    "only", [None, ["test_object_lock_that_stays", "test_fails", "test_is_skipped", "test_lifecycle", "test_passes"]]
+)
+def test_a_suite_of_pytest_is_told_test_by_test_and_its_locks_harm_nobody(
+    only: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytests, "PYTHON", Path(sys.executable))
+    (tmp_path / "test_all.py").write_text(SUITE)
+    names = only and [f"test_all.py::{name}" for name in only]
+    server = SimpleNamespace(target=Target("http://127.0.0.1:1", STORE_CREDENTIALS))
+    suite = pytests.PytestSuite("a-suite", tmp_path, ["test_all.py"], [])
+    found = suite.run(tmp_path, Store(server, ACCOUNTS, version_2=False), None, names)
+    kinds = {name.removeprefix("test_all.py::test_"): outcome.kind for name, outcome in found.items()}
+    expected = {"object_lock_that_stays": "passed", "fails": "failed", "is_skipped": "skipped", "passes": "passed"}
+    assert kinds == expected | ({"lifecycle": "passed"} if only else {})
+    assert found["test_all.py::test_fails"].text.startswith("assert 1 == 2")

@@ -12,7 +12,7 @@ import urllib.parse
 from pathlib import Path
 
 from judge import Outcome, Outcomes
-from stand import Account, Store, SuiteGateway
+from stand import TENANT_NAME, Account, Store, SuiteGateway
 from support.gateway import REPOSITORY, clean_environment
 
 PYTHON = Path(os.environ.get("SUITES_PYTHON", REPOSITORY / "target" / "suites-venv" / "bin" / "python"))
@@ -30,7 +30,7 @@ class PytestSuite:
 
     def __init__(self, name: str, root: Path, files: list[str], chosen: list[str], workers: int = 1) -> None:
         self.name = name
-        self.stores = ("seaweedfs", "versitygw")
+        self.stores = ("seaweedfs", "versitygw", "ceph")
         self._root = root
         self._files = files
         self._chosen = chosen
@@ -42,12 +42,11 @@ class PytestSuite:
         write_settings(settings, gateway.endpoint if gateway else store.target.endpoint, store.accounts)
         written = folder / "outcomes.log"
         if only is not None:
-            self._pytest(folder, settings, written, only, [])
+            tests, options, chosen = only, [], "{}"
         else:
-            for word in (f"not ({LOCKS})", LOCKS):
-                self._pytest(
-                    folder, settings, written, self._files, [*self._chosen, "-k", f"({word}) and not lifecycle"]
-                )
+            tests, options, chosen = self._files, self._chosen, "({}) and not lifecycle"
+        for word in (f"not ({LOCKS})", LOCKS):
+            self._pytest(folder, settings, written, tests, [*options, "-k", chosen.format(word)])
         return read_outcomes(written)
 
     def _pytest(self, folder: Path, settings: Path, written: Path, tests: list[str], options: list[str]) -> None:
@@ -117,7 +116,7 @@ def write_settings(path: Path, endpoint: str, accounts: list[Account]) -> None:
             "user_id": account.id, "display_name": account.name, "email": account.email,
         }  # fmt: skip
     settings["s3 main"].update(api_name="default", storage_classes="STANDARD", lc_debug_interval="10")
-    settings["s3 tenant"].update(tenant="testx")
+    settings["s3 tenant"].update(tenant=TENANT_NAME)
     with path.open("w") as file:
         settings.write(file)
 

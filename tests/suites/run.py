@@ -18,6 +18,8 @@ import pytests
 from stand import STORES, Store, SuiteGateway, start_store
 from versity import VersitySuite
 
+SUITES = ["versitygw", "s3tests", "ceph-s3tests"]
+
 
 class Suite(Protocol):
     """A public suite. It runs over each of `stores`; where tests are chosen, each has a store of its own if `alone`."""
@@ -51,7 +53,7 @@ def stand(kind: str, through: bool, keep: Path | None) -> Iterator[tuple[Path, S
 
 def save_logs(folder: Path, keep: Path) -> None:
     keep.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
+    for path in (*folder.iterdir(), *folder.glob("ceph/*")):
         if path.suffix in (".log", ".xml", ".stdout", ".stderr", ".toml"):
             shutil.copy(path, keep / path.name)
 
@@ -94,7 +96,7 @@ def chosen(options: argparse.Namespace) -> Suite:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/run suites", description=__doc__)
-    parser.add_argument("suite", choices=["versitygw", "s3tests", "ceph-s3tests"], help="which suite")
+    parser.add_argument("suite", choices=SUITES, help="which suite")
     parser.add_argument("path", nargs="?", type=Path, help="of ceph-s3tests: a work tree of it")
     parser.add_argument("--store", action="append", choices=sorted(STORES), help="over this store only")
     parser.add_argument("--only", nargs="+", metavar="TEST", help="these tests only")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounts import Door, identity, pair
+from support.ceph import Ceph
 from support.gateway import BINARY, clean_environment
 from support.process import Process
 from support.store import STORE_CREDENTIALS, Credentials, SeaweedFs, Target
@@ -30,6 +31,8 @@ class Account:
 MAIN = Account(STORE_CREDENTIALS, "main-id", "main", "main@example.com")
 ALT = Account(Credentials("alt-access-key", "alt-secret-key"), "alt-id", "alt", "alt@example.com")
 TENANT = Account(Credentials("tenant-access-key", "tenant-secret-key"), "tenant-id", "tenant", "tenant@example.com")
+# The tenant that this one belongs to, where the store knows tenants.
+TENANT_NAME = "testx"
 ACCOUNTS = [MAIN, ALT, TENANT]
 
 
@@ -38,7 +41,7 @@ class Store:
     """A running store. `accounts` are those of `ACCOUNTS` as the store calls them; all of them may make buckets. `version_2`
     says whether it knows Signature Version 2."""
 
-    server: SeaweedFs | VersityGw
+    server: SeaweedFs | VersityGw | Ceph
     accounts: list[Account]
     version_2: bool
 
@@ -83,7 +86,19 @@ def _versitygw(folder: Path) -> Store:
     return Store(server, [Account(pair, name, name, email) for pair, name, email in named], version_2=False)
 
 
-STORES = {"seaweedfs": _seaweedfs, "versitygw": _versitygw}
+def _ceph(folder: Path) -> Store:
+    server = Ceph(folder)
+    tenant = server.add_account(TENANT.name, TENANT.credentials, TENANT_NAME)
+    # Whoever belongs to a tenant has the tenant's name before its own.
+    ids = {"main": server.target, "other": server.other, f"{TENANT_NAME}${TENANT.name}": tenant}
+    accounts = []
+    for each, target in ids.items():
+        name = each.rpartition("$")[2]
+        accounts.append(Account(target.credentials, each, name, f"{name}@example.com"))
+    return Store(server, accounts, version_2=True)
+
+
+STORES = {"ceph": _ceph, "seaweedfs": _seaweedfs, "versitygw": _versitygw}
 
 
 class SuiteGateway:

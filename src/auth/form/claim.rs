@@ -95,7 +95,8 @@ impl Authenticator {
         let identity = self.identity(access_key)?;
         let mut mac = Hmac::<Sha1>::new_from_slice(identity.secret_key.as_bytes()).expect("hmac takes keys of any length");
         mac.update(field(form, "policy")?.as_bytes());
-        let given = STANDARD.decode(signature).map_err(|_| wrong("signature", format_args!("it must be base64")))?;
+        // What is no signature is that of nothing.
+        let given = STANDARD.decode(signature).unwrap_or_default();
         if !bool::from(mac.finalize().into_bytes().ct_eq(&given[..])) {
             return Err(differs(form, access_key, signature));
         }
