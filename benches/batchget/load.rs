@@ -1,34 +1,26 @@
-//! The client, in a process of its own. What enters is one [`Job`] as JSON; what leaves is its [`Outcome`] as JSON. It signs
-//! every request, reads every answer strictly and compares its bytes, so that a figure is only ever of right answers.
-//! Invariant: a job ends within [`TIMEOUT`], and fails at the first answer that is not what it must be.
+//! What the client does: BatchGets, GETs, or BatchGets that it does not read for a while. What enters is one [`Job`]; what leaves
+//! is its [`Outcome`]. It reads batches strictly.
 
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use batchgate::backend::s3::credentials::KeyPair;
-use batchgate::backend::s3::sign::{EMPTY_SHA256, Signer};
+use batchgate::backend::s3::sign::EMPTY_SHA256;
 use batchgate::client::reader::{Event, Owed, Reader, Unfinished};
-use batchgate::load::{content, cpu_seconds};
+use batchgate::load::cpu_seconds;
+use batchgate::types::hex32;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{self, connect::HttpConnector};
-use hyper_util::rt::TokioExecutor;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::process::{ACCESS_KEY, SECRET_KEY};
-use crate::{Fallible, fail, names};
-
-/// Longest time that a job may take.
-const TIMEOUT: Duration = Duration::from_secs(180);
+use crate::common::load::{self, Coming};
+use crate::common::{Fallible, fail, names};
 
 /// What to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,31 +76,9 @@ pub struct Outcome {
     pub cpu_seconds: Vec<f64>,
 }
 
-/// Runs one job in a process of its own.
-pub fn spawn(job: &Job) -> Fallible<Outcome> {
-    let output =
-        Command::new(std::env::current_exe()?).arg("load").arg(serde_json::to_string(job)?).stdin(Stdio::null()).output()?;
-    if !output.status.success() {
-        return fail(format!("the load failed at {job:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Runs the job and prints its outcome.
+/// Does the job and prints its outcome.
 pub fn run(job: &str) -> Fallible<()> {
-    let job: Job = serde_json::from_str(job)?;
-    let mut builder = match job.threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let outcome = builder.worker_threads(job.threads).enable_all().build()?.block_on(async {
-        match tokio::time::timeout(TIMEOUT, measure(&job)).await {
-            Ok(outcome) => outcome,
-            Err(_) => fail(format!("not done after {} s", TIMEOUT.as_secs())),
-        }
-    })?;
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
+    load::run(job, |job: &Job| job.threads, measure)
 }
 
 async fn measure(job: &Job) -> Fallible<Outcome> {
@@ -124,31 +94,16 @@ async fn measure(job: &Job) -> Fallible<Outcome> {
     Ok(Outcome { objects: job.objects, seconds, own_cpu_seconds, cpu_seconds: spent.collect() })
 }
 
-/// A client with pooled connections: hyper's, and a signature.
+/// A client of one bucket.
 struct S3 {
-    client: legacy::Client<HttpConnector, Full<Bytes>>,
-    signer: Signer,
-    pair: Arc<KeyPair>,
-    authority: String,
-    host: HeaderValue,
+    client: load::Client<Full<Bytes>>,
     bucket: String,
     size: u64,
 }
 
 impl S3 {
     fn new(job: &Job) -> Fallible<Self> {
-        let mut http = HttpConnector::new();
-        http.set_nodelay(true);
-        let authority = job.address.to_string();
-        Ok(Self {
-            client: legacy::Client::builder(TokioExecutor::new()).build(http),
-            signer: Signer::new("us-east-1"),
-            pair: Arc::new(KeyPair::new(ACCESS_KEY, SECRET_KEY, None)?),
-            host: HeaderValue::from_str(&authority)?,
-            authority,
-            bucket: names::bucket(job.delay_ms),
-            size: job.size,
-        })
+        Ok(Self { client: load::Client::new(job.address)?, bucket: names::bucket(job.delay_ms), size: job.size })
     }
 
     /// Fetches `count` objects from number `first` on.
@@ -162,20 +117,11 @@ impl S3 {
                 }
             }
             How::Gets(workers) => {
-                let next = Arc::new(AtomicU64::new(first));
-                let work = (0..workers).map(|_| {
-                    let (client, next) = (Arc::clone(&self), Arc::clone(&next));
-                    tokio::spawn(async move {
-                        loop {
-                            let number = next.fetch_add(1, Ordering::Relaxed);
-                            if number >= first + count {
-                                return Ok(());
-                            }
-                            client.get(number, compare).await?;
-                        }
-                    })
-                });
-                try_join_all(work).await?.into_iter().collect::<Fallible<()>>()?;
+                let one = move |_, at| {
+                    let client = Arc::clone(&self);
+                    async move { client.get(first + at, compare).await }
+                };
+                load::share(workers, count, one).await?;
             }
             How::Stalled { entries, pause_ms } => {
                 let starts = (first..first + count).step_by(usize::try_from(entries)?);
@@ -191,27 +137,18 @@ impl S3 {
     }
 
     async fn get(&self, number: u64, compare: bool) -> Fallible<()> {
-        let path = format!("/{}/{}", self.bucket, names::key(self.size, number));
-        let answer = self.send(Method::GET, &path, HeaderValue::from_static(EMPTY_SHA256), Bytes::new()).await?;
-        let length = answer.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
-        if answer.status() != StatusCode::OK || length != Some(&self.size.to_string()) {
-            return fail(format!("GET {path} gives {} with length {length:?}", answer.status()));
-        }
-        let mut object = Object { number, size: self.size, at: 0, compare };
-        let mut body = answer.into_body();
-        while let Some(frame) = body.frame().await {
-            object.take(&frame?.into_data().unwrap_or_default())?;
-        }
-        object.whole()
+        let path = PathAndQuery::try_from(format!("/{}/{}", self.bucket, names::key(self.size, number)))?;
+        let (hash, coming) = (HeaderValue::from_static(EMPTY_SHA256), Coming::new(number, self.size, compare));
+        self.client.exchange(&Method::GET, &path, hash, Full::default(), coming).await
     }
 
     async fn batch(&self, first: u64, entries: u64) -> Fallible<Response<Incoming>> {
         let objects: Vec<_> =
             (first..first + entries).map(|number| serde_json::json!({"Key": names::key(self.size, number)})).collect();
         let body = serde_json::to_vec(&serde_json::json!({ "Objects": objects }))?;
-        let hash: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = format!("/{}?batch-get", self.bucket);
-        let answer = self.send(Method::POST, &path, HeaderValue::from_str(&hash)?, Bytes::from(body)).await?;
+        let hash = HeaderValue::from_bytes(&hex32(&Sha256::digest(&body).into()))?;
+        let path = PathAndQuery::try_from(format!("/{}?batch-get", self.bucket))?;
+        let answer = self.client.send(&Method::POST, &path, hash, Full::from(body)).await?;
         if answer.status() != StatusCode::OK || text(answer.headers(), "batch-count") != entries.to_string() {
             return fail(format!("a BatchGet of {entries} gives {} {:?}", answer.status(), answer.headers()));
         }
@@ -221,7 +158,7 @@ impl S3 {
     async fn read_batch(&self, answer: Response<Incoming>, first: u64, entries: u64, compare: bool) -> Fallible<()> {
         let owed = Owed { entries: u32::try_from(entries)?, in_order: true, summary: false };
         let mut reader = Reader::new(text(answer.headers(), "content-type"), owed).map_err(|wrong| wrong.0)?;
-        let mut object = Object { number: first, size: self.size, at: 0, compare };
+        let mut object = Coming::new(first, self.size, compare);
         let mut body = answer.into_body();
         while let Some(frame) = body.frame().await {
             reader.feed(frame?.into_data().unwrap_or_default());
@@ -230,7 +167,7 @@ impl S3 {
                     Event::Part(head) if head.status != 200 || head.length != self.size => {
                         return fail(format!("a part of {entries} is {head:?}"));
                     }
-                    Event::Part(head) => (object.number, object.at) = (first + u64::from(head.index), 0),
+                    Event::Part(head) => object = Coming::new(first + u64::from(head.index), self.size, compare),
                     Event::Data(bytes) => object.take(&bytes)?,
                     Event::End => object.whole()?,
                     Event::Summary(_) => return fail("a summary that nobody asked for"),
@@ -243,46 +180,8 @@ impl S3 {
             Err(Unfinished::Wrong(wrong)) => fail(wrong.0),
         }
     }
-
-    async fn send(&self, method: Method, path: &str, hash: HeaderValue, body: Bytes) -> Fallible<Response<Incoming>> {
-        let path = PathAndQuery::try_from(path)?;
-        let mut request = Request::new(Full::new(body));
-        request.headers_mut().insert(header::HOST, self.host.clone());
-        request.headers_mut().insert("x-amz-content-sha256", hash);
-        self.signer.sign(&method, &path, request.headers_mut(), &self.pair, wall_clock());
-        *request.uri_mut() = Uri::builder().scheme("http").authority(self.authority.as_str()).path_and_query(path).build()?;
-        *request.method_mut() = method;
-        Ok(self.client.request(request).await?)
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a client reads the system's clock")]
-fn wall_clock() -> SystemTime {
-    SystemTime::now()
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
-/// One object as it comes.
-struct Object {
-    number: u64,
-    size: u64,
-    at: u64,
-    compare: bool,
-}
-
-impl Object {
-    fn take(&mut self, bytes: &[u8]) -> Fallible<()> {
-        if self.compare && !content::is(self.number, self.at, bytes) {
-            return fail(format!("object {} has other bytes at {}", self.number, self.at));
-        }
-        self.at += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn whole(&self) -> Fallible<()> {
-        if self.at == self.size { Ok(()) } else { fail(format!("object {} has {} of {} bytes", self.number, self.at, self.size)) }
-    }
 }

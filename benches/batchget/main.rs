@@ -3,96 +3,34 @@
 //! simulated origin and load are processes of their own: this program is the last two as well, by its first argument.
 //! Invariant: a wrong byte, a missing part or memory over its bound fails the run; a time never does.
 //!
-//! In reading order: [`measures`] (what is compared with what), `load` (the client); shared with the other bench: `process`
-//! (what is measured), `origin` and `names` (the other end), `table`.
+//! In reading order: [`measures`] (what is compared with what), `load` (what the client does); then [`common`].
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a bench is for")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod load;
 mod measures;
-#[path = "../common/names.rs"]
-mod names;
-#[path = "../common/origin.rs"]
-mod origin;
-#[path = "../common/process.rs"]
-mod process;
-#[path = "../common/table.rs"]
-mod table;
 
 use std::process::ExitCode;
 
-use serde_json::json;
+use common::rounds::Effort;
+use common::run::Bench;
 
-use measures::Effort;
-use table::Table;
-
-/// Whatever goes wrong here ends the run with its message.
-pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// A failure with this message.
-pub fn fail<T>(what: impl Into<String>) -> Fallible<T> {
-    Err(what.into().into())
-}
-
-const FULL: Effort = Effort { rounds: 5, memory_rounds: 3, divisor: 1 };
-const QUICK: Effort = Effort { rounds: 1, memory_rounds: 1, divisor: 8 };
-
-/// A measure by its name.
-type Measure = (&'static str, fn(Effort) -> Fallible<Table>);
-
-const MEASURES: &[Measure] = &[
-    ("cpu", measures::cpu),
-    ("speed", |effort| measures::speed(effort, 0)),
-    ("speed", |effort| measures::speed(effort, 5)),
-    ("memory", measures::memory),
-];
-
-const USAGE: &str = "usage: batchget [--quick] [--json] [cpu | speed | memory]...";
+const BENCH: Bench<Effort> = Bench {
+    name: "batchget",
+    full: Effort { rounds: 5, memory_rounds: 3, divisor: 1 },
+    quick: Effort { rounds: 1, memory_rounds: 1, divisor: 8 },
+    measures: &[
+        ("cpu", measures::cpu),
+        ("speed", |effort| measures::speed(effort, 0)),
+        ("speed", |effort| measures::speed(effort, 5)),
+        ("memory", measures::memory),
+    ],
+    load: Some(load::run),
+    note: || None,
+};
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["origin", address, concurrency] => origin::run(address, concurrency),
-        ["load", job] => load::run(job),
-        args => bench(args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn bench(args: &[&str]) -> Fallible<()> {
-    let (mut effort, mut as_json, mut names) = (FULL, false, Vec::new());
-    for arg in args {
-        match *arg {
-            "--quick" => effort = QUICK,
-            "--json" => as_json = true,
-            // Cargo says so to every bench.
-            "--bench" => {}
-            name if MEASURES.iter().any(|(known, _)| *known == name) => names.push(name),
-            other => return fail(format!("`{other}` is unknown; {USAGE}")),
-        }
-    }
-    let cores = std::thread::available_parallelism()?.get();
-    if !as_json {
-        println!("batchget bench on {cores} cores, over loopback\n");
-    }
-    let (mut tables, mut broken) = (Vec::new(), None);
-    for (_, measure) in MEASURES.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
-        let table = measure(effort)?;
-        if as_json {
-            tables.push(table.to_json());
-        } else {
-            println!("{}", table.to_text());
-        }
-        broken = broken.or(table.broken);
-    }
-    if as_json {
-        println!("{}", json!({"cores": cores, "measures": tables}));
-    }
-    broken.map_or(Ok(()), fail)
+    BENCH.main()
 }

@@ -1,16 +1,14 @@
-//! The three measures. What enters is how thorough to be; what leaves are tables. Modes that are compared take turns inside each
-//! round, and a ratio is made of the two figures of one round, so that whatever else the machine does falls on both. Times are
-//! printed and never asserted; bytes, cardinality and the closing delimiter are asserted by the load, the bound of memory here.
+//! The three measures. What enters is how thorough to be; what leaves are tables. Times are printed and never asserted; bytes,
+//! cardinality and the closing delimiter are asserted by the load, the bound of memory here.
 
 use std::net::SocketAddr;
 
-use crate::Fallible;
-use crate::load::{How, Job, Outcome, spawn};
-use crate::process::{ANYWHERE, Process};
-use crate::table::{Goal, Meant, Samples, Table};
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
+use crate::common::load::spawn;
+use crate::common::process::{ANYWHERE, Process};
+use crate::common::rounds::{self, Effort};
+use crate::common::table::{Goal, Meant, Samples, Table};
+use crate::common::{Fallible, KIB, MIB, mib};
+use crate::load::{How, Job, Outcome};
 
 /// Bytes of the objects that stand for small ones.
 const SMALL: u64 = 10 * KIB;
@@ -21,49 +19,16 @@ const MEMORY_BESIDE_BUDGETS: u64 = 64 * MIB;
 /// `batch.window_bytes` and `batch.entry_bytes` as they are by default: what one batch may hold.
 const WINDOW_AND_HEAD: u64 = 32 * MIB + 256 * KIB;
 
-/// How thorough to be.
-#[derive(Clone, Copy)]
-pub struct Effort {
-    /// Rounds of each measure of time.
-    pub rounds: usize,
-    /// Rounds of each measure of memory, each with a fresh gateway.
-    pub memory_rounds: usize,
-    /// By what the numbers of objects are divided.
-    pub divisor: u64,
-}
+type Mode = rounds::Mode<Job, Outcome>;
 
-/// One way to fetch, with what came of it in each round.
-struct Mode {
-    what: String,
-    job: Job,
-    rounds: Vec<Outcome>,
-}
-
-impl Mode {
-    fn new(what: impl Into<String>, job: Job) -> Self {
-        Self { what: what.into(), job, rounds: Vec::new() }
-    }
-
-    fn samples(&self, of: impl Fn(&Outcome) -> f64) -> Samples {
-        Samples::new(self.rounds.iter().map(of).collect())
-    }
-
-    /// In each round, the figure of this mode over that of `other`.
-    fn ratio(&self, other: &Self, of: impl Fn(&Outcome) -> f64, of_other: impl Fn(&Outcome) -> f64) -> Samples {
-        Samples::new(self.rounds.iter().zip(&other.rounds).map(|(a, b)| of(a) / of_other(b)).collect())
-    }
-}
-
-/// Lets every mode have its turn in each round.
+/// Lets every mode have its turn in each round, with objects that were not read before.
 fn take_turns(modes: &mut [Mode], rounds: usize) -> Fallible<()> {
     let mut first = 0;
-    for _ in 0..rounds {
-        for mode in modes.iter_mut() {
-            mode.rounds.push(spawn(&Job { first, ..mode.job.clone() })?);
-            first += mode.job.warm_up + mode.job.objects;
-        }
-    }
-    Ok(())
+    rounds::take_turns(modes, rounds, |job| {
+        let job = Job { first, ..job.clone() };
+        first += job.warm_up + job.objects;
+        spawn(&job)
+    })
 }
 
 fn job(address: SocketAddr, how: How, size: u64, objects: u64) -> Job {
@@ -117,18 +82,18 @@ pub fn cpu(effort: Effort) -> Fallible<Table> {
         columns: vec!["CPU us/object", "objects/s"],
         rows: rows.chain(more).collect(),
         goals: vec![
-            goal("gateway's BatchGet / client on 1 thread", batch.ratio(bare_1, watched_micros(0), own_micros), Meant::AtMost(2.0)),
             goal(
-                &format!("gateway's BatchGet / client on {cores} threads"),
-                batch.ratio(bare_all, watched_micros(0), own_micros),
+                "gateway's BatchGet / client on 1 thread",
+                batch.ratio_of(watched_micros(0), bare_1, own_micros),
                 Meant::AtMost(2.0),
             ),
             goal(
-                "gateway's BatchGet / gateway's plain GET",
-                batch.ratio(plain, watched_micros(0), watched_micros(0)),
-                Meant::Anything,
+                &format!("gateway's BatchGet / client on {cores} threads"),
+                batch.ratio_of(watched_micros(0), bare_all, own_micros),
+                Meant::AtMost(2.0),
             ),
-            goal("client's CPU by BatchGet / by GETs on 1 thread", batch.ratio(bare_1, own_micros, own_micros), Meant::Anything),
+            goal("gateway's BatchGet / gateway's plain GET", batch.ratio(plain, watched_micros(0)), Meant::Anything),
+            goal("client's CPU by BatchGet / by GETs on 1 thread", batch.ratio(bare_1, own_micros), Meant::Anything),
         ],
         broken: None,
     })
@@ -167,15 +132,12 @@ pub fn speed(effort: Effort, delay_ms: u64) -> Fallible<Table> {
             [Some(m.samples(objects_a_second)), gateways, Some(m.samples(watched_micros(1))), Some(m.samples(own_micros))];
         (m.what.clone(), figures.to_vec())
     });
-    let faster = |what: &str, m: &Mode, than: &Mode, meant| Goal {
-        what: what.to_owned(),
-        samples: m.ratio(than, objects_a_second, objects_a_second),
-        meant,
-    };
+    let faster =
+        |what: &str, m: &Mode, than: &Mode, meant| Goal { what: what.to_owned(), samples: m.ratio(than, objects_a_second), meant };
     let waiting = |meant| if delay_ms == 0 { Meant::Anything } else { meant };
     let cost = |what: &str, than: &Mode| Goal {
         what: what.to_owned(),
-        samples: of_8000.ratio(than, seconds_an_object, seconds_an_object),
+        samples: of_8000.ratio(than, seconds_an_object),
         meant: Meant::AtMost(1.1),
     };
     Ok(Table {
@@ -210,14 +172,14 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
             of(stalled, MIB, 64 * readers),
         ),
     ];
-    let mib = |bytes: Vec<u64>| Samples::new(bytes.iter().map(|bytes| *bytes as f64 / MIB as f64).collect());
+    let samples = |bytes: &[u64]| Samples::new(bytes.iter().copied().map(mib).collect());
     let (mut rows, mut goals, mut broken) = (Vec::new(), Vec::new(), None);
     for (what, settings, budget, job) in cases {
         let (mut idle, mut peak) = (Vec::new(), Vec::new());
         for _ in 0..effort.memory_rounds {
             let gateway = Process::gateway(origin.address, settings, "")?;
             idle.push(gateway.peak_bytes()?);
-            spawn(&Job { address: gateway.listening("s3")?, ..job.clone() })?;
+            spawn::<_, Outcome>(&Job { address: gateway.listening("s3")?, ..job.clone() })?;
             peak.push(gateway.peak_bytes()?);
         }
         let bound = budget + MEMORY_BESIDE_BUDGETS;
@@ -225,9 +187,9 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
         if highest > bound {
             broken = Some(format!("{what}: the peak of {} MiB is over the bound of {} MiB", highest / MIB, bound / MIB));
         }
-        let figures = [mib(idle), mib(peak.clone()), mib(vec![budget]), mib(vec![bound])].map(Some);
+        let figures = [&idle[..], &peak, &[budget], &[bound]].map(|bytes| Some(samples(bytes)));
         rows.push((what.to_owned(), figures.to_vec()));
-        goals.push(Goal { what: what.to_owned(), samples: mib(peak), meant: Meant::AtMost(bound as f64 / MIB as f64) });
+        goals.push(Goal { what: what.to_owned(), samples: samples(&peak), meant: Meant::AtMost(mib(bound)) });
     }
     Ok(Table {
         name: "memory",

@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::{Fallible, names};
+use super::{Fallible, names};
 use batchgate::load::content;
 
 /// Serves at `address`, says which port it is on standard output, and ends with standard input. No more than `concurrency`

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use crate::{Fallible, fail};
+use super::{Fallible, fail};
 
 /// The key pair of client and gateway; a secret of nobody.
 pub const ACCESS_KEY: &str = "AKIABENCH";

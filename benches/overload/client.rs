@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use batchgate::backend::s3::credentials::{Credentials, KeyPair};
 use batchgate::client::{BatchRequest, ClientError, Endpoint, EndpointConfig, Entry, Event};
@@ -12,8 +12,8 @@ use batchgate::config::Addressing;
 use batchgate::load::content;
 use tokio::time::{Instant, timeout_at};
 
-use crate::process::{ACCESS_KEY, SECRET_KEY};
-use crate::{Fallible, names};
+use crate::common::process::{ACCESS_KEY, SECRET_KEY};
+use crate::common::{Fallible, names, wall_clock};
 
 /// Bytes of each object.
 const SIZE: u64 = 1024;
@@ -129,11 +129,6 @@ impl Client {
         }
         failed.map_or(Ok(()), |status| Err(ClientError::Wrong(format!("a part is {status}"))))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a client reads the system's clock")]
-fn wall_clock() -> SystemTime {
-    SystemTime::now()
 }
 
 /// One object as it comes.

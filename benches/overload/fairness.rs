@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::client::{Came, Client, What};
+use crate::common::table::{Goal, Meant, Samples, Table};
+use crate::common::{Fallible, fail};
 use crate::drive::closed;
 use crate::log::Log;
 use crate::rig::{Effort, Rig};
-use crate::table::{Goal, Meant, Samples, Table};
-use crate::{Fallible, fail};
 
 /// Greedy batches at a time.
 const GREEDY: usize = 4;

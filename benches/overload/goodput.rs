@@ -7,12 +7,12 @@ use std::time::Duration;
 use batchgate::load::Times;
 use tokio::time::{Instant, sleep};
 
-use crate::Fallible;
 use crate::client::{Came, What};
+use crate::common::Fallible;
+use crate::common::table::{Goal, Meant, Samples, Table};
 use crate::drive::{closed, open};
 use crate::log::Log;
 use crate::rig::{Effort, Rig};
-use crate::table::{Goal, Meant, Samples, Table};
 use crate::watch::Watch;
 
 /// Objects that the closed loop which finds the peak has under way: twice what the origin answers at once, and more.

@@ -7,106 +7,54 @@
 //!
 //! In reading order: `rig` (what is measured), `client` (one request, with its patience), `drive` (how requests follow one
 //! another), `log` (what came of them), `watch` (the admin port meanwhile), then the measures `goodput`, `fairness` and
-//! `recovery`; shared with the other bench: `process`, `origin`, `names`, `table`.
+//! `recovery`; then [`common`].
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a bench is for")]
 
 mod client;
+#[expect(dead_code, reason = "other benches use more of it")]
+#[path = "../common/mod.rs"]
+mod common;
 mod drive;
 mod fairness;
 mod goodput;
 mod log;
-#[path = "../common/names.rs"]
-mod names;
-#[path = "../common/origin.rs"]
-mod origin;
-#[path = "../common/process.rs"]
-mod process;
 mod recovery;
 mod rig;
-#[path = "../common/table.rs"]
-mod table;
 mod watch;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use futures_util::future::LocalBoxFuture;
-use serde_json::json;
-
 use client::What;
+use common::Fallible;
+use common::run::Bench;
+use common::table::Table;
 use rig::Effort;
-use table::Table;
-
-/// Whatever goes wrong here ends the run with its message.
-pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// A failure with this message.
-pub fn fail<T>(what: impl Into<String>) -> Fallible<T> {
-    Err(what.into().into())
-}
-
-/// A measure by its name.
-type Measure = (&'static str, fn(Effort) -> LocalBoxFuture<'static, Fallible<Table>>);
 
 /// Entries of the batches whose goodput is measured.
 const BATCH: u64 = 64;
 
-const MEASURES: &[Measure] = &[
-    ("gets", |effort| Box::pin(goodput::measure(effort, What::Get, Duration::from_secs(5)))),
-    ("gets", |effort| Box::pin(goodput::measure(effort, What::Get, Duration::from_secs(1)))),
-    ("batches", |effort| Box::pin(goodput::measure(effort, What::Batch(BATCH), Duration::from_secs(5)))),
-    ("fairness", |effort| Box::pin(fairness::measure(effort))),
-    ("recovery", |effort| Box::pin(recovery::measure(effort))),
-];
-
-const USAGE: &str = "usage: overload [--quick] [--json] [gets | batches | fairness | recovery]...";
+const BENCH: Bench<Effort> = Bench {
+    name: "overload",
+    full: Effort::FULL,
+    quick: Effort::QUICK,
+    measures: &[
+        ("gets", |effort| on_one_thread(goodput::measure(effort, What::Get, Duration::from_secs(5)))),
+        ("gets", |effort| on_one_thread(goodput::measure(effort, What::Get, Duration::from_secs(1)))),
+        ("batches", |effort| on_one_thread(goodput::measure(effort, What::Batch(BATCH), Duration::from_secs(5)))),
+        ("fairness", |effort| on_one_thread(fairness::measure(effort))),
+        ("recovery", |effort| on_one_thread(recovery::measure(effort))),
+    ],
+    load: None,
+    note: || Some(("about", rig::ABOUT.to_owned())),
+};
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["origin", address, concurrency] => origin::run(address, concurrency),
-        args => bench(args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    BENCH.main()
 }
 
-fn bench(args: &[&str]) -> Fallible<()> {
-    let (mut effort, mut as_json, mut names) = (Effort::FULL, false, Vec::new());
-    for arg in args {
-        match *arg {
-            "--quick" => effort = Effort::QUICK,
-            "--json" => as_json = true,
-            // Cargo says so to every bench.
-            "--bench" => {}
-            name if MEASURES.iter().any(|(known, _)| *known == name) => names.push(name),
-            other => return fail(format!("`{other}` is unknown; {USAGE}")),
-        }
-    }
-    let cores = std::thread::available_parallelism()?.get();
-    if !as_json {
-        println!("overload bench on {cores} cores, over loopback; {}\n", rig::ABOUT);
-    }
-    // One thread, so that the clients take one core at the most.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut tables, mut broken) = (Vec::new(), None);
-    for (_, measure) in MEASURES.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
-        let table = runtime.block_on(measure(effort))?;
-        if as_json {
-            tables.push(table.to_json());
-        } else {
-            println!("{}", table.to_text());
-        }
-        broken = broken.or(table.broken);
-    }
-    if as_json {
-        println!("{}", json!({"cores": cores, "measures": tables}));
-    }
-    broken.map_or(Ok(()), fail)
+/// So that the clients take one core at the most.
+fn on_one_thread(measure: impl Future<Output = Fallible<Table>>) -> Fallible<Table> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure)
 }

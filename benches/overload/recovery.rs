@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::Fallible;
 use crate::client::What;
+use crate::common::Fallible;
+use crate::common::table::{Goal, Meant, Samples, Table};
 use crate::drive::closed;
 use crate::log::Log;
 use crate::rig::{Effort, Rig};
-use crate::table::{Goal, Meant, Samples, Table};
 
 /// How long the outage is.
 const OUTAGE: Duration = Duration::from_secs(5);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::process::{ANYWHERE, Process};
-use crate::table::{Goal, Meant, Samples};
-use crate::{Fallible, names};
+use crate::common::process::{ANYWHERE, Process};
+use crate::common::table::{Goal, Meant, Samples};
+use crate::common::{Fallible, MIB, mib, names};
 
 /// In words.
 pub const ABOUT: &str = "the origin answers 16 requests at once, each after 20 ms, and so 800 a second at most; \
@@ -18,8 +18,6 @@ const CONCURRENCY: usize = 16;
 
 /// How long the origin takes for each.
 const DELAY_MS: u64 = 20;
-
-const MIB: u64 = 1024 * 1024;
 
 /// `server.memory_bytes_max`.
 const BUDGET: u64 = 128 * MIB;
@@ -77,7 +75,6 @@ impl Rig {
     /// The gateway's peak memory beside its budget, and what is wrong with it.
     pub fn memory(&self) -> Fallible<(Goal, Option<String>)> {
         let (peak, bound) = (self.gateway.peak_bytes()?, BUDGET + BESIDE_BUDGET);
-        let mib = |bytes: u64| bytes as f64 / MIB as f64;
         let goal = Goal {
             what: format!("peak memory of the gateway in MiB, whose budget is {}", BUDGET / MIB),
             samples: Samples::new(vec![mib(peak)]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use batchgate::load::Times;
 use tokio::time::Instant;
 
-use crate::{Fallible, fail};
+use crate::common::{Fallible, fail};
 
 /// How often.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -1,17 +1,15 @@
-//! The measures. What enters is how thorough to be; what leaves are tables. The ways that are compared take turns inside each
-//! round, and a ratio is made of the two figures of one round, so that whatever else the machine does falls on both. Times are
-//! printed and never asserted; bytes and answers are asserted by the load and the origin, the bound of memory here.
+//! The measures. What enters is how thorough to be; what leaves are tables. Times are printed and never asserted; bytes and
+//! answers are asserted by the load and the origin, the bound of memory here.
 
 use std::net::SocketAddr;
 
-use crate::Fallible;
-use crate::load::{Job, Outcome, What, spawn};
+use crate::common::load::spawn;
+use crate::common::process::{ANYWHERE, Process};
+use crate::common::rounds::{Effort, Mode, take_turns};
+use crate::common::table::{Goal, Meant, Samples, Table};
+use crate::common::{Fallible, KIB, MIB, mib};
+use crate::load::{Job, Outcome, What};
 use crate::nginx::Nginx;
-use crate::process::{ANYWHERE, Process};
-use crate::table::{Goal, Meant, Samples, Table};
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
 
 /// Settings of the gateway besides the defaults: no log of requests, as nginx has none.
 const SETTINGS: &str = "[log]\naccess = false";
@@ -42,35 +40,6 @@ const MEMORY_WORKERS: u64 = 8;
 /// is more.
 const MEMORY_MORE: u64 = 32 * MIB;
 
-/// How thorough to be.
-#[derive(Clone, Copy)]
-pub struct Effort {
-    /// Rounds of each measure of time.
-    pub rounds: usize,
-    /// Rounds of each measure of memory, each with fresh gateways.
-    pub memory_rounds: usize,
-    /// By what the numbers of requests are divided.
-    pub divisor: u64,
-}
-
-/// One way to ask, with what came of it in each round.
-struct Mode {
-    what: String,
-    job: Job,
-    rounds: Vec<Outcome>,
-}
-
-impl Mode {
-    fn samples(&self, of: impl Fn(&Outcome) -> f64) -> Samples {
-        Samples::new(self.rounds.iter().map(of).collect())
-    }
-
-    /// In each round, the figure of this way over that of `other`.
-    fn ratio(&self, other: &Self, of: impl Fn(&Outcome) -> f64) -> Samples {
-        Samples::new(self.rounds.iter().zip(&other.rounds).map(|(a, b)| of(a) / of(b)).collect())
-    }
-}
-
 /// What is asked for, one after another.
 const ASKED: [(What, &str); 3] =
     [(What::Get, "GET"), (What::PutSigned, "PUT, SHA-256 signed"), (What::PutUnsigned, "PUT, body unsigned")];
@@ -89,7 +58,7 @@ fn requests_a_second(outcome: &Outcome) -> f64 {
 }
 
 fn mib_a_second(outcome: &Outcome) -> f64 {
-    outcome.bytes as f64 / MIB as f64 / outcome.seconds
+    mib(outcome.bytes) / outcome.seconds
 }
 
 /// CPU time of a proxy for a request with an object of `size`, and how fast such requests are.
@@ -101,18 +70,14 @@ pub fn cost(effort: Effort, size: &Size) -> Fallible<Table> {
     let mut ways = vec![("straight to the origin", origin.address, Vec::new())];
     ways.extend(nginx.as_ref().map(|nginx| ("through nginx", nginx.address, nginx.pids.clone())));
     ways.push(("through the gateway", gateway.address, vec![gateway.pid()]));
-    let mut modes = Vec::new();
+    let mut modes: Vec<Mode<Job, Outcome>> = Vec::new();
     for (what, name) in ASKED {
         for (way, address, watched) in &ways {
             let job = job(size, *address, what, watched.clone(), effort.divisor);
-            modes.push(Mode { what: format!("{name}, {way}"), job, rounds: Vec::new() });
+            modes.push(Mode::new(format!("{name}, {way}"), job));
         }
     }
-    for _ in 0..effort.rounds {
-        for mode in &mut modes {
-            mode.rounds.push(spawn(&mode.job)?);
-        }
-    }
+    take_turns(&mut modes, effort.rounds, spawn)?;
     let mut goals = Vec::new();
     let goal = |what: String, samples, meant| Goal { what, samples, meant };
     for (compared, (_, name)) in modes.chunks(ways.len()).zip(ASKED) {
@@ -152,7 +117,7 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
             for (size, peaks) in [&SMALL, &LARGE].into_iter().zip(&mut peaks) {
                 let gateway = Process::gateway(origin.address, SETTINGS, "")?;
                 let job = job(size, gateway.address, what, Vec::new(), effort.divisor);
-                spawn(&Job { workers: MEMORY_WORKERS, requests: job.requests.max(MEMORY_WORKERS), ..job })?;
+                spawn::<_, Outcome>(&Job { workers: MEMORY_WORKERS, requests: job.requests.max(MEMORY_WORKERS), ..job })?;
                 peaks.push(gateway.peak_bytes()?);
             }
         }
@@ -161,7 +126,6 @@ pub fn memory(effort: Effort) -> Fallible<Table> {
         if highest > MEMORY_MORE {
             broken = Some(format!("{name}: the peak is {} MiB more for large objects than for small ones", highest / MIB));
         }
-        let mib = |bytes: u64| bytes as f64 / MIB as f64;
         let more = small.iter().zip(&large).map(|(small, large)| mib(*large) - mib(*small)).collect();
         goals.push(Goal {
             what: format!("{name}: MiB more for 64 MiB than for 10 KiB"),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::ANYWHERE;
-use crate::{Fallible, fail};
+use crate::common::process::ANYWHERE;
+use crate::common::{Fallible, fail};
 
 /// How often it is tried to connect before nginx is given up, with a pause each.
 const TRIES: u32 = 250;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::auth::{Authenticated, Identity, Payload, Policy, Scheme};
+use crate::auth::{Authenticated, Identity, Policy, Scheme};
 use crate::backend::{Body, empty_body};
 use crate::batch::tests::judge::same_as_lone;
 use crate::batch::tests::objects::{Object, content};
@@ -33,14 +33,8 @@ impl Plain {
     async fn get(&self, key: &str) -> Body {
         let (head, ()) = http::Request::get(format!("/b/{key}")).body(()).expect("valid").into_parts();
         let target = target(&head, &[], "").expect("valid");
-        let authenticated = Authenticated {
-            identity: Arc::clone(&self.identity),
-            scheme: Scheme::V4,
-            payload: Payload::Unsigned,
-            payload_pinned: false,
-            presigned: false,
-            signed_headers: String::new(),
-        };
+        let identity = Arc::clone(&self.identity);
+        let authenticated = Authenticated { identity, scheme: Scheme::V4, ..Authenticated::nobody() };
         let ask = Ask { head: &head, target: &target, authenticated, secure: true };
         self.passthrough.answer(ask, empty_body()).await.expect("the store is well").into_body()
     }

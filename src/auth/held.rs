@@ -83,7 +83,7 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll, ready};
 
@@ -98,9 +98,15 @@ mod tests {
     use crate::backend::BoxError;
 
     /// Pays up to a maximum, and notes what it paid last.
-    struct Purse {
-        max: u64,
-        paid: u64,
+    pub struct Purse {
+        pub max: u64,
+        pub paid: u64,
+    }
+
+    impl Default for Purse {
+        fn default() -> Self {
+            Self { max: u64::MAX, paid: 0 }
+        }
     }
 
     impl Payer for Purse {
@@ -162,7 +168,7 @@ mod tests {
             let data: Bytes = (0..length).map(|at| at as u8).collect();
             let body = Full::new(data.clone()).map_err(BoxError::from);
             let (body, _) = VerifiedBody::new(Payload::Unsigned, &HeaderMap::new(), body).expect("nothing to verify yet");
-            let mut purse = Purse { max: u64::MAX, paid: 0 };
+            let mut purse = Purse::default();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
             let whole = runtime.block_on(body.collect(length, too_long, &mut purse)).expect("whole");
             prop_assert_eq!(&whole, &data);

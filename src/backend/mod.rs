@@ -89,6 +89,24 @@ pub struct ReadAsk {
     pub sender: Sender,
 }
 
+#[cfg(test)]
+impl ReadAsk {
+    /// All of an object, whatever it is now, in the gateway's name: what every test's read is but for what it is about.
+    pub fn plain(bucket: &str, key: &str) -> Self {
+        Self {
+            bucket: bucket.into(),
+            key: ObjectKey::new(key).expect("a test's key is valid"),
+            version: None,
+            range: None,
+            if_match: None,
+            if_none_match: None,
+            headers: Arc::default(),
+            elsewhere: false,
+            sender: Sender::Gateway,
+        }
+    }
+}
+
 /// In whose name a store is asked. Among the extensions of a request to forward; where there is none, it is the gateway's.
 #[derive(Clone, Debug, Default)]
 pub enum Sender {

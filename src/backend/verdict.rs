@@ -123,22 +123,9 @@ impl Pin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Sender;
-    use crate::types::ObjectKey;
-    use std::sync::Arc;
 
     fn ask(range: Option<&str>) -> ReadAsk {
-        ReadAsk {
-            bucket: "b".into(),
-            key: ObjectKey::new("k").expect("valid"),
-            version: None,
-            range: range.map(|r| ByteRange::parse(r).expect("valid")),
-            if_match: None,
-            if_none_match: None,
-            headers: Arc::default(),
-            elsewhere: false,
-            sender: Sender::Gateway,
-        }
+        ReadAsk { range: range.map(|r| ByteRange::parse(r).expect("valid")), ..ReadAsk::plain("b", "k") }
     }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.faulty import FaultyBackend
 from support.gateway import BINARY, Backend, Gateway, settings
 from support.store import SeaweedFs, Target
 
@@ -103,6 +104,14 @@ def embedded_gateway(start_gateway: Callable[..., Gateway]) -> Iterator[Gateway]
     running = start_gateway([Backend("store", "*", None)], name="embedded")
     yield running
     assert_ended_well(running)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[FaultyBackend]:
+    """A store that lies, breaks off and stalls, of the module's own."""
+    server = FaultyBackend()
+    yield server
+    server.stop()
 
 
 def assert_ended_well(running: Gateway) -> None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,6 @@ LEAD_SECONDS = 2.0
 # In the drain, who has no request under way has this long to send one.
 GRACE_SECONDS = 1.0
 Start = Callable[[str], Gateway]
-
-
-@pytest.fixture(scope="module")
-def backend() -> Iterator[FaultyBackend]:
-    server = FaultyBackend()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

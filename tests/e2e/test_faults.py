@@ -41,13 +41,6 @@ IMPATIENT = 'attempt_timeout = "500ms"\nconnect_timeout = "500ms"'
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[FaultyBackend]:
-    server = FaultyBackend()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def faulty(start_gateway: Callable[..., Gateway], backend: FaultyBackend) -> Iterator[Gateway]:
     """`faulty-*` leads to the faulty backend, `dead-*` to a port where nobody listens, other buckets nowhere."""
     with socket.socket() as unused:

@@ -64,10 +64,7 @@ def sign2(
         path = str(signed.url).removeprefix(f"http://{host}")
         # What became a part of the query is not sent once more.
         sent = [(n, v) for n, v in (headers or {}).items() if not n.lower().startswith("x-amz-")]
-    out = Request(method, path, [("Host", host), *sent], body)
-    if body or method in ("PUT", "POST"):
-        out.set("Content-Length", str(len(body)))
-    return out
+    return Request.framed(method, path, host, sent, body)
 
 
 def call2(

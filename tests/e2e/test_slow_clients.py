@@ -35,13 +35,6 @@ JSON_LOG = '[log]\nformat = "json"\n'
 SHORT = 'header_timeout = "1s"\nidle_timeout = "4s"\nbody_idle_timeout = "1s"\n'
 
 
-@pytest.fixture(scope="module")
-def backend() -> Iterator[FaultyBackend]:
-    server = FaultyBackend()
-    yield server
-    server.stop()
-
-
 Start = Callable[[str, str], Gateway]
 
 

@@ -542,7 +542,6 @@ def test_trap_names_in_a_list_of_deletes_are_those_of_the_objects(gate: Gateway,
     assert sorted(keys(store)) == ["a&b", "kept"]
 
 
-@pytest.mark.only_on("embedded", reason="SeaweedFS takes more than a thousand")
 def test_trap_more_than_a_thousand_deletes_are_none(gate: Gateway, store: Target) -> None:
     put(gate.s3, "k0")
     listed = "".join(f"<Object><Key>k{i}</Key></Object>" for i in range(1001))

@@ -62,13 +62,6 @@ UNANSWERED = {
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[FaultyBackend]:
-    server = FaultyBackend()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def faulty(start_gateway: Callable[..., Gateway], backend: FaultyBackend) -> Iterator[Gateway]:
     """`faulty-*` leads to the faulty backend, `dead-*` to a port where nobody listens."""
     with socket.socket() as unused:

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::bounds::Monitor;
 use super::world::{Batch, Condition, Job, What, World, Write};
-use crate::auth::{Authenticated, Identity, Payload, Policy, Scheme};
+use crate::auth::{Authenticated, Identity, Policy, Scheme};
 use crate::backend::{Body, BoxError, empty_body};
 use crate::batch::encode::Format;
 use crate::batch::tests::objects::content;
 use crate::batch::tests::store::{Act, Faults, JOB, Step};
 use crate::batch::tests::writes::GENERATION;
-use crate::batch::tests::{Answer, Client, Rig};
+use crate::batch::tests::{Answer, Client, Ended, Read, Rig};
 use crate::budget::Pool;
 use crate::error::{Error, Kind};
 use crate::passthrough::{Ask, Passthrough};
@@ -79,15 +79,7 @@ pub(super) struct Plain {
     pub status: u16,
     pub headers: HeaderMap,
     pub bytes: Vec<u8>,
-    pub ended: PlainEnd,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlainEnd {
-    Cleanly,
-    Broken,
-    Left,
-    Never,
+    pub ended: Ended,
 }
 
 impl Outcome {
@@ -175,19 +167,17 @@ impl Gateway {
     pub async fn plain(&self, request: Request<Body>, client: Client) -> (Instant, Got) {
         let (head, body) = request.into_parts();
         let target = target(&head, &[], "").expect("valid");
-        let authenticated = Authenticated {
-            identity: Arc::clone(&self.identity),
-            scheme: Scheme::V4,
-            payload: Payload::Unsigned,
-            payload_pinned: false,
-            presigned: false,
-            signed_headers: String::new(),
-        };
+        let identity = Arc::clone(&self.identity);
+        let authenticated = Authenticated { identity, scheme: Scheme::V4, ..Authenticated::nobody() };
         let ask = Ask { head: &head, target: &target, authenticated, secure: true };
         let answer = self.passthrough.answer(ask, body).await;
         let headed = Instant::now();
         match answer {
-            Ok(response) => (headed, Got::Plain(take(response, client).await)),
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                let Read { octets: bytes, ended, .. } = client.read(body).await;
+                (headed, Got::Plain(Plain { status: head.status.as_u16(), headers: head.headers, bytes, ended }))
+            }
             Err(error) => (headed, self.failed(&error)),
         }
     }
@@ -237,28 +227,4 @@ fn upload(write: &Write, length: usize) -> Body {
         frame
     });
     Body::new(StreamBody::new(paced))
-}
-
-async fn take(response: Response<Body>, client: Client) -> Plain {
-    let (head, mut body) = response.into_parts();
-    let mut bytes = Vec::new();
-    let mut stalled = false;
-    let ended = loop {
-        match client {
-            Client::Leave { after } if bytes.len() >= after => break PlainEnd::Left,
-            Client::Stall { after, secs } if bytes.len() >= after && !stalled => {
-                stalled = true;
-                sleep(Duration::from_secs(secs)).await;
-            }
-            Client::Drip { pause_ms } => sleep(Duration::from_millis(pause_ms)).await,
-            _ => {}
-        }
-        match timeout(FOR_EVER, body.frame()).await {
-            Err(_) => break PlainEnd::Never,
-            Ok(None) => break PlainEnd::Cleanly,
-            Ok(Some(Err(_))) => break PlainEnd::Broken,
-            Ok(Some(Ok(frame))) => bytes.extend_from_slice(&frame.into_data().expect("no trailers")),
-        }
-    };
-    Plain { status: head.status.as_u16(), headers: head.headers, bytes, ended }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::Instant;
 
-use super::clients::{Gateway, Got, Outcome, Plain, PlainEnd};
+use super::clients::{Gateway, Got, Outcome, Plain};
 use super::world::{Batch, What, World, Write};
 use crate::backend::ReadAsk;
 use crate::batch::tests::judge::{Shape, is_error, same_as_lone};
@@ -231,9 +231,9 @@ impl<'a> Judge<'a> {
     fn read(&self, outcome: &Outcome, ask: &ReadAsk, head: bool, client: Client, plain: &Plain) -> Result<(), String> {
         let last = self.met(outcome).last().ok_or("an answer that nobody gave")?;
         match plain.ended {
-            PlainEnd::Never => return Err("the body hangs".into()),
-            PlainEnd::Left if !matches!(client, Client::Leave { .. }) => return Err("it left by itself".into()),
-            PlainEnd::Broken => {
+            Ended::Never => return Err("the body hangs".into()),
+            Ended::Left if !matches!(client, Client::Leave { .. }) => return Err("it left by itself".into()),
+            Ended::Broken => {
                 let cut = matches!(last.act, Act::Cut(_) | Act::StallAfter(_) | Act::Drip(_));
                 let down = self.resets(outcome, &last.asker.1);
                 return if cut || down { Ok(()) } else { Err("the body broke for nothing".into()) };
@@ -243,10 +243,10 @@ impl<'a> Judge<'a> {
         if let Act::Status(status, code) = last.act
             && plain.status == status
         {
-            let says = head || plain.ended == PlainEnd::Left || String::from_utf8_lossy(&plain.bytes).contains(code);
+            let says = head || plain.ended == Ended::Left || String::from_utf8_lossy(&plain.bytes).contains(code);
             return if says { Ok(()) } else { Err(format!("{status} without {code}")) };
         }
-        let whole = plain.ended == PlainEnd::Cleanly && !head;
+        let whole = plain.ended == Ended::Cleanly && !head;
         let is_right = |version: &Option<Object>| {
             let (status, headers, bytes) = healthy(ask, version.as_ref());
             let same = |name: header::HeaderName| plain.headers.get(&name) == headers.get(&name);

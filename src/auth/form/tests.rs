@@ -13,6 +13,7 @@ use s3s_sigv4::{AmzDate, calculate_signature};
 
 use super::reader::boundary;
 use super::*;
+use crate::auth::held::tests::Purse;
 use crate::auth::{Also, Authenticator, Identity, NOBODY, Policy};
 
 type Source = Box<dyn StdError + Send + Sync>;
@@ -58,28 +59,6 @@ impl http_body::Body for Pieces {
 
     fn size_hint(&self) -> SizeHint {
         self.announced.map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
-/// Pays up to a maximum, and notes what it paid last.
-struct Purse {
-    max: u64,
-    paid: u64,
-}
-
-impl Default for Purse {
-    fn default() -> Self {
-        Self { max: u64::MAX, paid: 0 }
-    }
-}
-
-impl Payer for Purse {
-    async fn pay(&mut self, bytes: u64) -> Result<()> {
-        if bytes > self.max {
-            return Err(Error::new(Kind::SlowDown, "no more"));
-        }
-        self.paid = bytes;
-        Ok(())
     }
 }
 

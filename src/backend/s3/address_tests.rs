@@ -21,11 +21,10 @@ use super::resolve::Resolve;
 use super::sign::{EMPTY_SHA256, Signer};
 use super::{Addressing, Authority, S3Store, Scheme};
 use crate::backend::{
-    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, Sender, collect, empty_body,
+    Attempt, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Forward, ObjectRead, ReadAsk, collect, empty_body,
     full_body,
 };
 use crate::telemetry::Metrics;
-use crate::types::ObjectKey;
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -232,18 +231,7 @@ impl Rig {
     }
 
     async fn attempt(&self, elsewhere: bool) -> Attempt {
-        let ask = ReadAsk {
-            bucket: "bucket".into(),
-            key: ObjectKey::new("k").expect("valid"),
-            version: None,
-            range: None,
-            if_match: None,
-            if_none_match: None,
-            headers: Arc::default(),
-            elsewhere,
-            sender: Sender::Gateway,
-        };
-        self.store.read(&ask).await
+        self.store.read(&ReadAsk { elsewhere, ..ReadAsk::plain("bucket", "k") }).await
     }
 
     async fn read(&self, elsewhere: bool) -> Result<StatusCode, BackendError> {

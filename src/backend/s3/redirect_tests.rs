@@ -15,9 +15,8 @@ use super::redirect::Learnt;
 use super::resolve::Resolve;
 use super::sign::{EMPTY_SHA256, Signer};
 use super::{Addressing, Authority, S3Store, Scheme};
-use crate::backend::{Forward, ObjectRead, ReadAsk, Sender, Taught, collect, empty_body, full_body};
+use crate::backend::{Forward, ObjectRead, ReadAsk, Taught, collect, empty_body, full_body};
 use crate::telemetry::Metrics;
-use crate::types::ObjectKey;
 
 const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -105,18 +104,7 @@ impl Rig {
     }
 
     async fn read(&self) -> (StatusCode, bytes::Bytes) {
-        let ask = ReadAsk {
-            bucket: "bucket".into(),
-            key: ObjectKey::new("k").expect("valid"),
-            version: None,
-            range: None,
-            if_match: None,
-            if_none_match: None,
-            headers: Arc::default(),
-            elsewhere: false,
-            sender: Sender::Gateway,
-        };
-        let response = self.store.read(&ask).await.expect("answered");
+        let response = self.store.read(&ReadAsk::plain("bucket", "k")).await.expect("answered");
         let status = response.status();
         (status, collect(response.into_body(), 100).await.expect("whole"))
     }

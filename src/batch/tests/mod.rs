@@ -287,11 +287,24 @@ pub(crate) struct Wait {
     pub octets: usize,
 }
 
+/// What a client read of a body, and how it ended.
+pub(crate) struct Read {
+    pub octets: Vec<u8>,
+    pub ended: Ended,
+    pub waits: Vec<Wait>,
+}
+
 impl Client {
     pub async fn take(self, response: Response<Body>, started: Instant) -> Answer {
-        let (head, mut body) = response.into_parts();
+        let (head, body) = response.into_parts();
         let header = |name: &str| head.headers[name].to_str().expect("text").to_owned();
         let (content_type, count) = (header("content-type"), header("batch-count").parse().expect("a number"));
+        let Read { octets, ended, waits } = self.read(body).await;
+        Answer { content_type, count, octets, ended, took: started.elapsed(), waits }
+    }
+
+    /// Reads as this client does, to the end or until it goes away.
+    pub async fn read(self, mut body: Body) -> Read {
         let (mut octets, mut waits) = (Vec::new(), Vec::new());
         let mut stalled = false;
         let ended = loop {
@@ -320,8 +333,7 @@ impl Client {
                 break ended;
             }
         };
-        drop(body);
-        Answer { content_type, count, octets, ended, took: started.elapsed(), waits }
+        Read { octets, ended, waits }
     }
 }
 
@@ -390,7 +402,7 @@ impl Wanted {
             range: self.range.as_deref().map(|range| ByteRange::parse(range).expect("valid")),
             if_match: header(&self.if_match),
             if_none_match: header(&self.if_none_match),
-            ..objects::ask(AT_STORE, &self.key)
+            ..ReadAsk::plain(AT_STORE, &self.key)
         }
     }
 }

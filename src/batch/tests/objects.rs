@@ -1,12 +1,9 @@
 //! Objects, and what a healthy store says of them: GetObject as S3 and RFC 9110 have it. Every byte follows from key, generation
 //! and offset, so that a wrong or a mixed one is seen.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::backend::{ReadAsk, Sender};
-use crate::types::ObjectKey;
+use crate::backend::ReadAsk;
 
 /// What no client may ever see. The store says it wherever it can.
 pub const SECRET: &str = "secret-backend-10.0.0.1";
@@ -43,21 +40,6 @@ pub fn content(key: &str, generation: u32, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
-}
-
-/// A plain read of a whole object.
-pub fn ask(bucket: &str, key: &str) -> ReadAsk {
-    ReadAsk {
-        bucket: bucket.into(),
-        key: ObjectKey::new(key).expect("valid"),
-        version: None,
-        range: None,
-        if_match: None,
-        if_none_match: None,
-        headers: Arc::default(),
-        elsewhere: false,
-        sender: Sender::Gateway,
-    }
 }
 
 fn header_map(pairs: &[(&'static str, &str)]) -> HeaderMap {

@@ -15,7 +15,7 @@ use crate::budget::Pool;
 use crate::types::ByteRange;
 
 pub use super::faults::{Act, Fault, FaultWindow, Faults, Step};
-use super::objects::{Object, SECRET, ask, healthy, refusal};
+use super::objects::{Object, SECRET, healthy, refusal};
 use super::sim_body::{Ends, SimBody};
 use super::uploads::Uploads;
 
@@ -375,7 +375,7 @@ impl Forward for SimStore {
             if_match: header(header::IF_MATCH),
             if_none_match: header(header::IF_NONE_MATCH),
             headers: Arc::new(request.headers().clone()),
-            ..ask(bucket, key)
+            ..ReadAsk::plain(bucket, key)
         };
         Box::pin(async move {
             match *request.method() {

@@ -160,14 +160,7 @@ impl Worker {
             Ok(answer) => {
                 let status = answer.status().as_u16();
                 shared.check_secrets(id, answer.headers(), &[]);
-                let mut paced = Paced::new(answer, Reading::Steady);
-                let mut body = BytesMut::new();
-                let ended = loop {
-                    match paced.next().await {
-                        Ok(octets) => body.extend_from_slice(&octets),
-                        Err(ended) => break ended,
-                    }
-                };
+                let (body, ended) = read_all(answer).await;
                 let account = shared.account(id, began);
                 match ended {
                     Ended::Cleanly if status == 200 => {
@@ -228,17 +221,22 @@ impl Worker {
     }
 }
 
+/// All of an answer that came, and how it ended.
+async fn read_all(answer: Response<Incoming>) -> (BytesMut, Ended) {
+    let mut paced = Paced::new(answer, Reading::Steady);
+    let mut body = BytesMut::new();
+    loop {
+        match paced.next().await {
+            Ok(octets) => body.extend_from_slice(&octets),
+            Err(ended) => return (body, ended),
+        }
+    }
+}
+
 /// Code and message of a refusal, and whether its body was whole.
 pub(super) async fn error_body(answer: Response<Incoming>, shared: &Shared, id: u128) -> (String, String, bool) {
     let headers = answer.headers().clone();
-    let mut paced = Paced::new(answer, Reading::Steady);
-    let mut body = BytesMut::new();
-    let ended = loop {
-        match paced.next().await {
-            Ok(octets) => body.extend_from_slice(&octets),
-            Err(ended) => break ended,
-        }
-    };
+    let (body, ended) = read_all(answer).await;
     shared.check_secrets(id, &headers, &body);
     let code = error_code(&body).unwrap_or_default();
     let message = error_member(&body, "Message").unwrap_or_default();

@@ -5,18 +5,18 @@ state is counted for each whole path, so that a fault that happens once is over 
 looked at. Every request is remembered in `seen`.
 """
 
-import contextlib
 import hashlib
 import random
 import re
 import socket
-import threading
 import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
+
+from support.listener import Head, HttpListener
 
 SMALL, LARGE = 100_000, 5 << 20
 BACKEND_SECRET = "words-of-the-backend-that-clients-never-see"
@@ -303,70 +303,26 @@ EARLY_FAULTS: dict[str, Fault] = {
 }
 
 
-class FaultyBackend:
+class FaultyBackend(HttpListener):
     """The server; `stop` closes it and every connection. On a port of one that was stopped it is the same store again."""
 
     def __init__(self, port: int = 0) -> None:
         self.seen: list[Seen] = []
         self._attempts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(port=port)
 
     def requests(self, key: str) -> list[Seen]:
         with self._lock:
             return [seen for seen in self.seen if seen.key == key]
 
-    @property
-    def port(self) -> int:
-        return int(self.endpoint.rsplit(":", 1)[1])
-
-    def stop(self) -> None:
-        # Closing alone would not wake whoever waits in it.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        with self._lock:
-            for sock in self._open:
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._lock:
-                self._open.add(sock)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            with sock, sock.makefile("rb") as stream:
-                while line := stream.readline():
-                    self._answer(sock, line.decode("latin-1"), stream)
-        except OSError:
-            pass
-        finally:
-            with self._lock:
-                self._open.discard(sock)
-
-    def _answer(self, sock: socket.socket, line: str, stream: BinaryIO) -> None:
-        method, path, _ = line.split(" ", 2)
-        headers: dict[str, str] = {}
-        while (raw := stream.readline()) not in (b"\r\n", b""):
-            name, value = raw.decode("latin-1").split(":", 1)
-            headers[name.lower()] = value.strip()
-        key = urllib.parse.unquote(path.split("?")[0]).split("/", 2)[2]
+    def answer(self, head: Head, sock: socket.socket, stream: BinaryIO) -> None:
+        key = urllib.parse.unquote(head.path.split("?")[0]).split("/", 2)[2]
         early = EARLY_FAULTS.get(key.split("/")[0])
         if early is None:
-            stream.read(int(headers.get("content-length", 0)))
+            head.body(stream)
         with self._lock:
-            self._attempts[path] += 1
-            seen = Seen(method, key, headers, self._attempts[path], sock)
+            self._attempts[head.path] += 1
+            seen = Seen(head.method, key, head.headers, self._attempts[head.path], sock)
             self.seen.append(seen)
         if early is not None:
             early(seen)

@@ -4,15 +4,14 @@ A test gives it a function for a bucket (`on`), which gets the request and retur
 them hangs up. Signatures are not looked at. Every request is remembered.
 """
 
-import contextlib
 import re
 import socket
-import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from support.listener import Head, HttpListener
 from support.store import Credentials, Target
 
 
@@ -63,19 +62,14 @@ def error(status: int, code: str, members: str = "", headers: Mapping[str, str] 
     return answer(status, {"content-type": "application/xml", **(headers or {})}, text.encode())
 
 
-class ScriptedStore:
+class ScriptedStore(HttpListener):
     """The server; `stop` closes it and every connection."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.asked: list[Ask] = []
-        self.connections = 0
         self._scripts: dict[str, Script] = {}
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._listener = socket.create_server((host, 0), backlog=512)
-        self.authority = f"{host}:{self._listener.getsockname()[1]}"
-        self.target = Target(f"http://{self.authority}", Credentials("SCRIPTEDKEY", "secret-of-the-scripted-store"))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(host)
+        self.target = Target(self.endpoint, Credentials("SCRIPTEDKEY", "secret-of-the-scripted-store"))
 
     def on(self, bucket: str, script: Script) -> None:
         """What it says to requests for `bucket`; the empty name is that of `/`."""
@@ -86,50 +80,13 @@ class ScriptedStore:
         with self._lock:
             return [ask for ask in self.asked if ask.bucket == bucket]
 
-    def stop(self) -> None:
-        # Closing alone would not wake whoever waits in it.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        with self._lock:
-            for sock in self._open:
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._open.add(sock)
-                self.connections += 1
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            with sock, sock.makefile("rb") as stream:
-                while line := stream.readline():
-                    if self._answer(sock, line.decode("latin-1"), stream):
-                        return
-        except OSError:
-            pass
-        finally:
-            with self._lock:
-                self._open.discard(sock)
-
-    def _answer(self, sock: socket.socket, line: str, stream: BinaryIO) -> bool:
-        method, path, _ = line.split(" ", 2)
-        headers: dict[str, str] = {}
-        while (raw := stream.readline()) not in (b"\r\n", b""):
-            name, value = raw.decode("latin-1").split(":", 1)
-            headers[name.lower()] = value.strip()
-        body = stream.read(int(headers.get("content-length", 0)))
-        ask = Ask(method, path, headers, body, 0)
+    def answer(self, head: Head, sock: socket.socket, stream: BinaryIO) -> None:
+        ask = Ask(head.method, head.path, head.headers, head.body(stream), 0)
         with self._lock:
             ask.number = 1 + sum(other.bucket == ask.bucket for other in self.asked)
             self.asked.append(ask)
             script = self._scripts[ask.bucket]
         said = script(ask)
         sock.sendall(said.removesuffix(CLOSE))
-        return said.endswith(CLOSE)
+        if said.endswith(CLOSE):
+            raise ConnectionAbortedError

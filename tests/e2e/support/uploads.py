@@ -6,13 +6,12 @@ Framing and signatures of the chunks are written line by line, so that a test ca
 import base64
 import functools
 import hashlib
-import hmac
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from support.store import Target
-from support.wire import EMPTY_SHA256, UNSIGNED_PAYLOAD, Request, sign
+from support.wire import EMPTY_SHA256, UNSIGNED_PAYLOAD, Request, chunk_signatures, sign
 
 # Forms of a body, by what `x-amz-content-sha256` says of it; `None` is its own hash.
 FORMS: dict[str, str | None] = {
@@ -135,7 +134,7 @@ class Upload:
         return request
 
     def _framed(self, request: Request, target: Target, trailer: dict[str, str]) -> bytes:
-        next_signature = _signatures(request, target)
+        next_signature = chunk_signatures(request, target)
         chunks = [Chunk(part, f"{len(part):x}") for part in [*self.chunks, b""]]
         lines = [f"{name}:{value}" for name, value in trailer.items()]
         if self.form in SIGNED_CHUNKS:
@@ -149,21 +148,3 @@ class Upload:
         self.spoil_trailer(lines)
         raw = b"".join(chunk.raw() for chunk in chunks) + "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n"
         return self.spoil_raw(raw)
-
-
-def _signatures(request: Request, target: Target) -> Callable[..., str]:
-    """Signatures that go on from that of the head."""
-    authorization, timestamp = request.get("Authorization") or "", request.get("X-Amz-Date") or ""
-    scope = f"{timestamp[:8]}/{target.region}/s3/aws4_request"
-    key = f"AWS4{target.credentials.secret_key}".encode()
-    for step in scope.split("/"):
-        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
-    previous = authorization.rsplit("Signature=", 1)[1]
-
-    def next_signature(algorithm: str, *hashes: str) -> str:
-        nonlocal previous
-        text = "\n".join([algorithm, timestamp, scope, previous, *hashes])
-        previous = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-        return previous
-
-    return next_signature

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +58,12 @@ class Request:
     path: str
     headers: Headers
     body: bytes = b""
+
+    @classmethod
+    def framed(cls, method: str, path: str, host: str, headers: Iterable[tuple[str, str]], body: bytes) -> "Request":
+        """With its Host first, and the body's length behind where a client says one."""
+        request = cls(method, path, [("Host", host), *headers], body)
+        return request.set("Content-Length", str(len(body))) if body or method in ("PUT", "POST") else request
 
     def set(self, name: str, value: str | None) -> "Request":
         """Replaces or (None) drops a header after signing."""
@@ -127,10 +133,7 @@ def sign(
     host = host or target.endpoint.removeprefix("http://")
     signed = AWSRequest(method, f"http://{host}{path}", dict(headers or {}), body)
     _HeaderAuth(target, payload_hash or hashlib.sha256(body).hexdigest()).add_auth(signed)
-    out = Request(method, path, [("Host", host), *((n, str(v)) for n, v in signed.headers.items())], body)
-    if body or method in ("PUT", "POST"):
-        out.set("Content-Length", str(len(body)))
-    return out
+    return Request.framed(method, path, host, [(n, str(v)) for n, v in signed.headers.items()], body)
 
 
 def presign(
@@ -148,10 +151,7 @@ def presign(
     signed = AWSRequest(method, f"http://{host}{path}", dict(headers or {}))
     _QueryAuth(target, payload_hash, expires_seconds).add_auth(signed)
     path = str(signed.url).removeprefix(f"http://{host}")
-    out = Request(method, path, [("Host", host), *(headers or {}).items()], body)
-    if body or method in ("PUT", "POST"):
-        out.set("Content-Length", str(len(body)))
-    return out
+    return Request.framed(method, path, host, (headers or {}).items(), body)
 
 
 _connections = threading.local()
@@ -243,17 +243,8 @@ def aws_chunked(chunks: Iterable[bytes], trailer: Mapping[str, str] | None = Non
     return out + b"0\r\n" + lines.encode() + b"\r\n"
 
 
-def signed_chunks(
-    target: Target, path: str, chunks: Iterable[bytes], trailer: Mapping[str, str] | None = None
-) -> Request:
-    """A PUT in signed aws-chunks, with a signed trailer if one is given."""
-    parts = [*chunks, b""]
-    length = sum(len(part) for part in parts)
-    kind = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" + ("-TRAILER" if trailer else "")
-    headers = {"x-amz-decoded-content-length": str(length), "Content-Encoding": "aws-chunked"}
-    if trailer:
-        headers["x-amz-trailer"] = ",".join(trailer)
-    request = sign(target, "PUT", path, headers, payload_hash=kind)
+def chunk_signatures(request: Request, target: Target) -> Callable[..., str]:
+    """The signatures of chunks and a trailer, each of which goes on from the one before, the first from the head's."""
     authorization, timestamp = request.get("Authorization") or "", request.get("X-Amz-Date") or ""
     scope = f"{timestamp[:8]}/{target.region}/s3/aws4_request"
     key = f"AWS4{target.credentials.secret_key}".encode()
@@ -267,6 +258,21 @@ def signed_chunks(
         previous = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
         return previous
 
+    return next_signature
+
+
+def signed_chunks(
+    target: Target, path: str, chunks: Iterable[bytes], trailer: Mapping[str, str] | None = None
+) -> Request:
+    """A PUT in signed aws-chunks, with a signed trailer if one is given."""
+    parts = [*chunks, b""]
+    length = sum(len(part) for part in parts)
+    kind = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" + ("-TRAILER" if trailer else "")
+    headers = {"x-amz-decoded-content-length": str(length), "Content-Encoding": "aws-chunked"}
+    if trailer:
+        headers["x-amz-trailer"] = ",".join(trailer)
+    request = sign(target, "PUT", path, headers, payload_hash=kind)
+    next_signature = chunk_signatures(request, target)
     for part in parts:
         digest = hashlib.sha256(part).hexdigest()
         signature = next_signature("AWS4-HMAC-SHA256-PAYLOAD", EMPTY_SHA256, digest)

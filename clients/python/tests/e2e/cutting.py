@@ -6,8 +6,10 @@ import struct
 import threading
 from types import TracebackType
 
+from support.listener import Listener
 
-class CuttingProxy:
+
+class CuttingProxy(Listener):
     """`cut_after` says for each cut how many octets of answers pass first; then the connection is reset, and the count
     begins anew. When the list is empty everything passes."""
 
@@ -15,38 +17,23 @@ class CuttingProxy:
         self.cut_after: list[int] = []
         self._passed = 0
         self._server = server
-        self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
     def __enter__(self) -> "CuttingProxy":
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._listener.close()
-        for sock in self._open:
-            sock.close()
+        self.stop()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._server)
-            self._open += [client, server]
-            threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
-
-    def _requests(self, client: socket.socket, server: socket.socket) -> None:
-        try:
-            while data := client.recv(1 << 16):
+    def serve(self, sock: socket.socket) -> None:
+        with socket.create_connection(self._server) as server:
+            answers = threading.Thread(target=self._answers, args=(server, sock), daemon=True)
+            answers.start()
+            while data := sock.recv(1 << 16):
                 server.sendall(data)
-            server.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_WR)
+            answers.join()
 
     def _answers(self, server: socket.socket, client: socket.socket) -> None:
         try:

@@ -320,7 +320,7 @@ def test_nobody_listening_is_an_endpoint_error() -> None:
 def test_a_wire_that_is_cut_again_and_again_loses_nothing(gateway: Gateway, objects: Objects, order: str) -> None:
     wanted = names(objects) * 2
     with CuttingProxy(gateway.s3.address) as proxy:
-        client = client_of(Target(proxy.url, READ_ONLY))
+        client = client_of(Target(proxy.endpoint, READ_ONLY))
         next(client.get_many(["empty"]))
         # Every connection lives for so many octets of answers, each less than all of it.
         proxy.cut_after = [100, 3_000, 50_000, 700_000, 3_000_000, 100_000, 2_000_000, 1, 100]

@@ -19,7 +19,6 @@ use super::{EmbeddedStore, Key};
 use crate::backend::{Attempt, BackendErrorKind, Body, Forward, ObjectRead, ReadAsk, Sender, full_body, s3};
 use crate::config::BackendConfig;
 use crate::telemetry::Metrics;
-use crate::types::ObjectKey;
 
 /// Sun, 06 Nov 1994 08:49:37 GMT.
 fn then() -> SystemTime {

@@ -96,21 +96,11 @@ async fn ranges_are_those_of_the_rfc() {
 async fn a_batchs_read_and_a_get_are_one_answer() {
     let store = store().await;
     let etag = put(&store, "/bucket/k", b"0123456789").await.header("etag").to_owned();
-    let plain = ReadAsk {
-        bucket: "bucket".into(),
-        key: ObjectKey::new("k").expect("valid"),
-        version: None,
-        range: None,
-        if_match: None,
-        if_none_match: None,
-        headers: Arc::default(),
-        elsewhere: false,
-        sender: Sender::Gateway,
-    };
+    let plain = ReadAsk::plain("bucket", "k");
     let tag = HeaderValue::from_str(&etag).expect("a tag");
     let ranged = ReadAsk { range: Some(ByteRange::From { first: 4 }), if_match: Some(tag.clone()), ..plain.clone() };
     let cached = ReadAsk { if_none_match: Some(tag), ..plain.clone() };
-    let gone = ReadAsk { key: ObjectKey::new("gone").expect("valid"), ..plain.clone() };
+    let gone = ReadAsk::plain("bucket", "gone");
     let versioned = ReadAsk { version: Some("v1".into()), ..plain.clone() };
     for (read, uri, headers) in [
         (plain, "/bucket/k", vec![]),
@@ -196,17 +186,7 @@ async fn what_is_not_done_is_refused_by_its_name() {
 async fn nobody_is_answered() {
     let store = store().await;
     put(&store, "/bucket/k", b"x").await;
-    let read = ReadAsk {
-        bucket: "bucket".into(),
-        key: ObjectKey::new("k").expect("valid"),
-        version: None,
-        range: None,
-        if_match: None,
-        if_none_match: None,
-        headers: Arc::default(),
-        elsewhere: false,
-        sender: Sender::Nobody,
-    };
+    let read = ReadAsk { sender: Sender::Nobody, ..ReadAsk::plain("bucket", "k") };
     assert_eq!(store.read(&read).await.expect("an answer").status(), 403);
     for method in [Method::GET, Method::PUT, Method::DELETE] {
         let request = Request::builder().method(method).uri("/bucket/k").extension(Sender::Nobody);
@@ -237,15 +217,8 @@ async fn who_means_the_bucket_of_somebody_else_is_refused() {
     let copy = [("x-amz-copy-source", "bucket/k"), ("x-amz-source-expected-bucket-owner", "111122223333")];
     assert_eq!(ask(&store, "PUT", "/bucket/c", &copy, b"").await.code(), "AccessDenied");
     let read = ReadAsk {
-        bucket: "bucket".into(),
-        key: ObjectKey::new("k").expect("valid"),
-        version: None,
-        range: None,
-        if_match: None,
-        if_none_match: None,
         headers: Arc::new([other].map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v))).into_iter().collect()),
-        elsewhere: false,
-        sender: Sender::Gateway,
+        ..ReadAsk::plain("bucket", "k")
     };
     assert_eq!(whole(store.read(&read).await.expect("an answer")).await.code(), "AccessDenied");
 }
