@@ -216,7 +216,7 @@ impl Endpoint {
         let mut refusal = self.refusal(answer).await;
         // Nothing was asked of a bucket.
         let first = self.store.base_path.split('/').nth(1);
-        if first.is_some_and(|first| refusal.code == "NoSuchBucket" || refusal.bucket == first) {
+        if first.is_some_and(|first| refusal.code == "NoSuchBucket" || *refusal.bucket == *first) {
             refusal.message = format!("{} is taken for a bucket", self.store.base_path);
             return Err(ClientError::NotHere(refusal));
         }

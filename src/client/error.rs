@@ -36,7 +36,7 @@ pub struct Refusal {
     /// `Message` of it.
     pub message: String,
     /// `BucketName` of it, or empty.
-    pub bucket: String,
+    pub bucket: Box<str>,
     /// `x-amz-request-id` of the answer, or empty.
     pub request_id: String,
     /// Seconds of `Retry-After`.
@@ -48,7 +48,7 @@ impl Refusal {
     pub(super) fn read(status: u16, body: &[u8], request_id: String) -> Self {
         let code = error_code(body).unwrap_or_default();
         let message = error_member(body, "Message").map(for_people).unwrap_or_default();
-        let bucket = error_member(body, "BucketName").unwrap_or_default();
+        let bucket = error_member(body, "BucketName").unwrap_or_default().into();
         Self { status, code, message, bucket, request_id, retry_after_seconds: None }
     }
 }
