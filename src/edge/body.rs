@@ -40,6 +40,8 @@ pub struct Owed<B> {
     /// Bytes that came in this window.
     bytes: u64,
     watched: Option<(Watch, Arc<Unwanted>)>,
+    /// Is told that its end was seen.
+    ended: Option<Arc<AtomicBool>>,
 }
 
 /// How a request is told that its place is wanted for another.
@@ -53,7 +55,13 @@ impl<B> Owed<B> {
     /// Gives up when nothing comes for `timeout`, or too little in that much waiting.
     pub fn new(inner: B, timeout: Duration) -> Self {
         let counted_from = Instant::now();
-        Self { inner, timeout, sleep: None, silent_since: None, counted_from, waited: Duration::ZERO, bytes: 0, watched: None }
+        let waited = Duration::ZERO;
+        Self { inner, timeout, sleep: None, silent_since: None, counted_from, waited, bytes: 0, watched: None, ended: None }
+    }
+
+    /// Sets `ended` once the end of the body was seen.
+    pub(super) fn tells(&mut self, ended: &Arc<AtomicBool>) {
+        self.ended = Some(Arc::clone(ended));
     }
 
     /// Lets somebody new have `slot` where the client is among the slowest: the body then fails.
@@ -114,6 +122,9 @@ impl<B: http_body::Body<Data = Bytes, Error = BoxError> + Unpin> http_body::Body
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
             self.came(data.map_or(0, |data| data.len() as u64));
+            if self.inner.is_end_stream() || frame.is_none() {
+                self.ended.iter().for_each(|ended| ended.store(true, Ordering::Relaxed));
+            }
             if self.inner.is_end_stream() || !matches!(frame, Some(Ok(_))) {
                 self.watched = None;
             }

@@ -137,13 +137,15 @@ impl<H: Handler> Edge<H> {
         line.client = from;
         line.slot = self.slot().await;
         let refused = head::check(&head).err();
-        let is_last = refused.is_some() && version < Version::HTTP_2;
+        let mut is_last = refused.is_some();
+        let body_read = (!http_body::Body::is_end_stream(&body)).then(Arc::<AtomicBool>::default);
         let handled = if let Some(error) = refused {
             Handled { operation: "none", identity: None, result: Err(error) }
         } else if let Some(slot) = &line.slot {
             let mut body = Owed::new(body.map_err(BoxError::from), self.config.body_idle_timeout);
-            if !http_body::Body::is_end_stream(&body) {
+            if let Some(read) = &body_read {
                 body.makes_room(&self.stalls, slot);
+                body.tells(read);
             }
             let body = Body::new(body);
             self.handler.handle(head, body, peer, id).await
@@ -163,8 +165,12 @@ impl<H: Handler> Edge<H> {
         let header = HeaderValue::from_str(&id.to_string()).expect("hex digits are header-safe");
         response.headers_mut().insert("x-batchgate-request-id", header.clone());
         response.headers_mut().entry("x-amz-request-id").or_insert(header);
-        if is_last {
-            // Where its body ends is not known for sure, and so neither is where the next request begins.
+        // A refusal does not wait for the rest of the body, and a client that is not told would send its next request behind it.
+        let status = response.status();
+        let is_unread = body_read.is_some_and(|read| !read.load(Ordering::Relaxed));
+        is_last |= is_unread && (status.is_client_error() || status.is_server_error());
+        if is_last && version < Version::HTTP_2 {
+            // Or where its body ends is not known for sure, and so neither is where the next request begins.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());

@@ -138,10 +138,6 @@ def _fields(draft: Draft) -> Pairs:
     return draft.form.fields if draft.form else ()
 
 
-def _broke_off(_draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    return own(through) and through.status == 502 and b"broke off before it answered" in through.body
-
-
 def _words_of_conditions(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
     same = direct.status == through.status == 403 and code(direct) == code(through)
     return draft.form is not None and same and difference.aspect == "body"
@@ -149,12 +145,6 @@ def _words_of_conditions(draft: Draft, direct: Answer, through: Answer, differen
 
 def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
     return draft.form is not None and own(through) and b"is not UTF-8" in through.body
-
-
-def _no_preflight(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
-    names = {name.lower() for name, _ in draft.headers}
-    whole = {"origin", "access-control-request-method"} <= names
-    return draft.method == "OPTIONS" and not whole and own(through) and through.status == 403
 
 
 def _elsewhere(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -270,18 +260,6 @@ ENTRIES = [
         "prefix-of-another-way",
         "what a form's key must begin with, it must begin with in every way in which a store may read it",
         _prefix_of_another_way,
-    ),
-    Entry(
-        "broke-off",
-        "the embedded store closes a connection behind a refusal whose body it did not read, and does not say so: the write "
-        "that comes next on it finds nobody",
-        _broke_off,
-        ("embedded",),
-    ),
-    Entry(
-        "no-preflight",
-        "OPTIONS without what makes it a preflight is a request that nobody signed, and refused for that",
-        _no_preflight,
     ),
     Entry(
         "elsewhere",

@@ -279,6 +279,19 @@ def test_connection_stays_usable_or_is_closed_cleanly(gateway: Gateway, name: st
         assert (answers[-1].get("connection") or "").lower() == "close"
 
 
+def test_a_refusal_that_leaves_the_body_unread_ends_the_connection_and_says_so(gateway: Gateway) -> None:
+    """Who is not told sends the next request over a connection that is gone."""
+    good = batch_request(gateway.s3, BUCKET, document([GOOD])).raw()
+    unread = sign(gateway.s3, "PUT", "/no-such-bucket-here/k", {}, b"z" * 70_000).set("Authorization", None).raw()
+    head = unread.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    for sent in (head, head + b"z", unread):
+        found = exchange(gateway.s3, sent, good)
+        assert [(answer.status, answer.get("connection")) for answer in found] == [(403, "close")], len(sent)
+    wrong = sign(gateway.s3, "PUT", f"/{BUCKET}/w", {}, b"z", hashlib.sha256(b"y").hexdigest()).raw()
+    found = exchange(gateway.s3, wrong, good)
+    assert [answer.status for answer in found] == [400, 200], "what was read to its end leaves nothing in the way"
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
