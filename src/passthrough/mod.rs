@@ -7,6 +7,7 @@
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod buckets;
+mod create;
 mod deletes;
 mod form;
 mod headers;
@@ -99,7 +100,7 @@ impl Passthrough {
     }
 
     /// For clients that must sign for `region`, if for one: where a store says which one a bucket is in, that is what they are
-    /// told, because some sign for it from then on.
+    /// told, because some sign for it from then on; and where they want a bucket there, the store is asked for its own.
     pub fn in_region(self, region: Option<&str>) -> Self {
         Self { region: region.and_then(|region| HeaderValue::from_str(region).ok()), ..self }
     }
@@ -125,9 +126,14 @@ impl Passthrough {
         let mut route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
-        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
         let mut held = Reserved::nothing(&self.memory);
-        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
+        let (body, verdict) = match self.regions(&needed, &route) {
+            Some(regions) => create::prepare(payload, regions, quirks, &mut headers, body, &mut held).await?,
+            None => {
+                let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
+                upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?
+            }
+        };
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }
