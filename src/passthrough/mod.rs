@@ -1,7 +1,7 @@
 //! Every S3 request that is not ours to answer goes to its bucket's backend as it came and its answer comes back as it is:
 //! method, raw path, query, headers, body. What is changed is written here: the signature, the connection's own headers,
-//! chunk framing, a renamed bucket, and the few answers that would show the backend's address. Both ways stream in constant
-//! memory.
+//! chunk framing, a renamed bucket, a new one's region, and the few answers that would show the backend's address. Both ways
+//! stream in constant memory.
 //!
 //! Invariant: a write is sent once. If nothing of it was sent the client is told so, and if something was and no answer came, that
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
