@@ -185,6 +185,7 @@ async fn backend(config: &BackendConfig, tail: &TailConfig, metrics: &Metrics) -
         metrics: numbers,
         warnings: Warnings::default(),
         accepted: Accepted::default(),
+        region: config.region.clone(),
         quirks: config.quirks(),
         attempt_timeout: config.attempt_timeout,
         response_timeout: config.response_timeout,

@@ -17,6 +17,9 @@ use crate::types::{S3Target, percent_decode, query_pairs};
 /// allows it, so that a forgotten body is a refusal.
 pub const DELETE_OBJECTS: &str = "DeleteObjects";
 
+/// What a new bucket needs, and nothing else does.
+pub const CREATE_BUCKET: &str = "s3:CreateBucket";
+
 /// What a list of buckets needs.
 pub const LIST_BUCKETS: &str = "s3:ListAllMyBuckets";
 
@@ -54,7 +57,7 @@ type Row = (Level, &'static str, &'static str, &'static str, &'static str);
 const TABLE: &[Row] = &[
     (Service, "GET", "", LIST_BUCKETS, ""),
     (Bucket, "GET", "", "s3:ListBucket", ""),
-    (Bucket, "PUT", "", "s3:CreateBucket", ""),
+    (Bucket, "PUT", "", CREATE_BUCKET, ""),
     (Bucket, "DELETE", "", "s3:DeleteBucket", ""),
     (Bucket, "POST", "delete", DELETE_OBJECTS, ""),
     (Bucket, "GET", "versions", "s3:ListBucketVersions", ""),
@@ -216,7 +219,7 @@ pub fn permissions(method: &Method, target: &S3Target, query: &str, headers: &He
             ("x-amz-object-lock-retain-until-date", "s3:PutObjectRetention"),
             ("x-amz-tagging", "s3:PutObjectTagging"),
         ],
-        (Bucket, "s3:CreateBucket") => &[
+        (Bucket, CREATE_BUCKET) => &[
             ("x-amz-acl", "s3:PutBucketAcl"),
             ("x-amz-bucket-object-lock-enabled", "s3:PutBucketObjectLockConfiguration"),
             ("x-amz-bucket-object-lock-enabled", "s3:PutBucketVersioning"),

@@ -54,6 +54,8 @@ pub struct Backend {
     pub warnings: Warnings,
     /// Whether it lately took the gateway's signature.
     pub accepted: Accepted,
+    /// The region that it is in, by the settings.
+    pub region: String,
     /// What the store wants otherwise than S3 itself.
     pub quirks: Quirks,
     /// A batch's read without a byte for this long is tried again; a plain request without a head gives its permit back.

@@ -17,7 +17,7 @@ use crate::error::xml::escape;
 pub const LOCATION_BYTES_MAX: usize = 2048;
 
 /// The region that is told by naming none.
-const UNNAMED: &str = "us-east-1";
+pub const UNNAMED: &str = "us-east-1";
 
 /// What holds the name. S3 documents two of the first, one in the other, and sends one; SeaweedFS sends what a bucket is made with.
 const ELEMENTS: &[&str] = &["LocationConstraint", "CreateBucketConfiguration"];
@@ -114,12 +114,17 @@ impl Said {
     }
 
     fn region(&self) -> &str {
-        match self.text.trim() {
-            "" => UNNAMED,
-            // What S3 calls it for buckets of old.
-            "EU" => "eu-west-1",
-            named => named,
-        }
+        named(self.text.trim())
+    }
+}
+
+/// The region that the text of a `LocationConstraint` means.
+pub fn named(text: &str) -> &str {
+    match text {
+        "" => UNNAMED,
+        // What S3 calls it for buckets of old.
+        "EU" => "eu-west-1",
+        named => named,
     }
 }
 

@@ -1,12 +1,13 @@
 //! Every S3 request that is not ours to answer goes to its bucket's backend as it came and its answer comes back as it is:
 //! method, raw path, query, headers, body. What is changed is written here: the signature, the connection's own headers,
-//! chunk framing, a renamed bucket, and the few answers that would show the backend's address. Both ways stream in constant
-//! memory.
+//! chunk framing, a renamed bucket, a new one's region, and the few answers that would show the backend's address. Both ways
+//! stream in constant memory.
 //!
 //! Invariant: a write is sent once. If nothing of it was sent the client is told so, and if something was and no answer came, that
 //! its outcome is unknown ([`outcome`]). A GET or HEAD that got no answer is sent again, a few times.
 
 mod buckets;
+mod create;
 mod deletes;
 mod form;
 mod headers;
@@ -99,7 +100,7 @@ impl Passthrough {
     }
 
     /// For clients that must sign for `region`, if for one: where a store says which one a bucket is in, that is what they are
-    /// told, because some sign for it from then on.
+    /// told, because some sign for it from then on; and where they want a bucket there, the store is asked for its own.
     pub fn in_region(self, region: Option<&str>) -> Self {
         Self { region: region.and_then(|region| HeaderValue::from_str(region).ok()), ..self }
     }
@@ -125,9 +126,14 @@ impl Passthrough {
         let mut route = self.route(&ask)?;
         let mut headers = self.request_headers(&ask, &mut route)?;
         let (payload, quirks) = (ask.authenticated.payload.clone(), route.backend.quirks);
-        let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
         let mut held = Reserved::nothing(&self.memory);
-        let (body, verdict) = upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?;
+        let (body, verdict) = match self.regions(&needed, &route) {
+            Some(regions) => create::prepare(payload, regions, quirks, &mut headers, body, &mut held).await?,
+            None => {
+                let carried = Carried::of(&ask.head.method, !ask.target.raw_key.is_empty(), &query);
+                upload::prepare(payload, carried, quirks, &mut headers, body, &mut held).await?
+            }
+        };
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         self.finish(&ask, route, response).await
     }

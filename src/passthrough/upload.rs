@@ -169,10 +169,15 @@ async fn whole(verified: VerifiedBody<Body>, held: &mut impl Payer) -> Result<By
 /// A list of parts for a store that saw no checksum of them; a `Content-MD5` in `headers` is that of what is left.
 fn told_without_checksums(list: Bytes, headers: &mut HeaderMap) -> Bytes {
     let list = without_checksums(list);
-    if let Some(md5) = headers.get_mut("content-md5") {
-        *md5 = content_md5(&list);
-    }
+    renew_md5(&list, headers);
     list
+}
+
+/// Makes a `Content-MD5` in `headers` that of `document`.
+pub fn renew_md5(document: &Bytes, headers: &mut HeaderMap) {
+    if let Some(md5) = headers.get_mut("content-md5") {
+        *md5 = content_md5(document);
+    }
 }
 
 fn payload_has_trailer(payload: &Payload) -> bool {

@@ -1,12 +1,16 @@
 """Several backends behind one endpoint: one list of buckets, buckets by other names, copies that would have to cross, and
 stores that have a bucket somewhere else. Whatever it takes, the client sees one S3 store, and no other's address."""
 
+import base64
+import hashlib
 import json
 import re
 import socket
 import time
 import xml.etree.ElementTree as ElementTree
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +21,8 @@ from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
 from support.process import wait_for
 from support.scripted import CLOSE, Ask, ScriptedStore, answer, error
 from support.store import BOTH, Credentials, Target
-from support.wire import Answer, call, object_path, presign, send, sign
+from support.versitygw import VersityGw
+from support.wire import Answer, Request, call, object_path, presign, send, sign
 
 XMLNS = "http://s3.amazonaws.com/doc/2006-03-01/"
 STORES = BOTH
@@ -775,6 +780,86 @@ def test_who_may_sign_for_any_region_is_told_what_the_store_says(
     there = Target(everywhere.endpoint, everywhere.credentials, TRUE_REGION)
     assert call(there, "GET", "/one-where/k").status == 200
     assert scripted.of("one-where")[-1].region == "us-east-1", "the store has a region of its own"
+
+
+def created(region: str, more: str = "") -> bytes:
+    """The configuration of a bucket, as boto3 writes it."""
+    constraint = f"<LocationConstraint>{region}</LocationConstraint>" if region else ""
+    return f'<CreateBucketConfiguration xmlns="{XMLNS}">{constraint}{more}</CreateBucketConfiguration>'.encode()
+
+
+@pytest.mark.parametrize(("own", "stores"), [("us-east-1", "eu-west-1"), ("eu-west-1", "us-east-1")])
+def test_a_new_bucket_is_in_the_stores_region_for_whoever_names_the_gateways(
+    start_gateway: Callable[..., Gateway], tmp_path: Path, own: str, stores: str
+) -> None:
+    """As `aws s3 mb` does, which names none for us-east-1; the store takes its own only, and checks what is said of a body."""
+    store = VersityGw(tmp_path, region=stores)
+    try:
+        assert call(store.target, "PUT", "/refused", {}, created(own)).xml("Code") == "InvalidLocationConstraint"
+        running = start_gateway([Backend("store", "*", store.target)], name="new", server=f'region = "{own}"\n')
+        target = Target(running.s3.endpoint, running.s3.credentials, own)
+        s3, direct = (boto3_client(each) for each in (target, store.target))
+        s3.create_bucket(Bucket="unnamed")
+        s3.create_bucket(Bucket="unnamed-with-tags", CreateBucketConfiguration={"Tags": [{"Key": "a", "Value": "b"}]})
+        named = {"CreateBucketConfiguration": {"LocationConstraint": own}}
+        s3.create_bucket(Bucket="named", **named)
+        tagged = created(own, "<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>")
+        digests = {"Content-MD5": base64.b64encode(hashlib.md5(tagged).digest()).decode()}
+        digests |= {"x-amz-checksum-crc32": base64.b64encode(zlib.crc32(tagged).to_bytes(4, "big")).decode()}
+        assert call(target, "PUT", "/named-with-tags", digests, tagged).status == 200
+        presigned = presign(target, "PUT", "/presigned?x-id=CreateBucket", body=created(own))
+        assert send(target, presigned).status == 200
+        buckets = ["named", "named-with-tags", "presigned", "unnamed", "unnamed-with-tags"]
+        assert [bucket["Name"] for bucket in direct.list_buckets()["Buckets"]] == buckets
+        for bucket in buckets:
+            told = None if own == "us-east-1" else own
+            assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] == told
+        for bucket in ("named-with-tags", "unnamed-with-tags"):
+            assert direct.get_bucket_tagging(Bucket=bucket)["TagSet"] == [{"Key": "a", "Value": "b"}]
+        for body, refusal in {created("mars"): "InvalidLocationConstraint", created(own)[:-1]: "MalformedXML"}.items():
+            heard = call(target, "PUT", "/nowhere", {}, body)
+            assert (heard.status, heard.xml("Code")) == (400, refusal), heard
+        wrong = {"Content-MD5": base64.b64encode(hashlib.md5(b"").digest()).decode()}
+        assert call(target, "PUT", "/nowhere", wrong, created(own)).xml("Code") == "BadDigest"
+        assert call(target, "HEAD", "/nowhere").status == 404
+        assert call(target.with_credentials(READ_ONLY), "PUT", "/nowhere", {}, created(own)).status == 403
+    finally:
+        store.stop()
+
+
+# What a client of a gateway in us-east-1 says of a new bucket, and what a store in eu-west-1 hears.
+NEW: dict[str, tuple[bytes, bytes]] = {
+    "nothing": (b"", created("eu-west-1")),
+    "own": (created("us-east-1"), created("eu-west-1")),
+    "tags": (created("", "<Tags> </Tags>"), created("eu-west-1", "<Tags> </Tags>")),
+    "other": (created("mars"), created("mars")),
+    "placement": (created(":cold"), created(":cold")),
+    "nonsense": (b"<Create", b"<Create"),
+}
+
+
+@pytest.mark.parametrize("server", ["anonymous", "any_region"])
+def test_a_store_in_another_region_hears_of_a_new_bucket_there(
+    start_gateway: Callable[..., Gateway], scripted: ScriptedStore, server: str
+) -> None:
+    """And of nothing else: neither by another request of that body, nor unsigned, nor of who may sign for any region."""
+    elsewhere = Target(scripted.target.endpoint, scripted.target.credentials, "eu-west-1")
+    target = start_gateway([Backend("scripted", "one-*", elsewhere)], "", "hears", f"{server} = true\n").s3
+    scripted.on("one-new", lambda _: answer(200))
+    for name, (said, heard) in NEW.items():
+        told = said if server == "any_region" else heard
+        assert call(target, "PUT", "/one-new", {}, said).status == 200
+        ask = scripted.of("one-new")[-1]
+        assert (ask.body, ask.region) == (told, "eu-west-1"), name
+        assert ask.headers.get("content-length", "0") == str(len(told))
+        assert ask.headers["x-amz-content-sha256"] == hashlib.sha256(told).hexdigest()
+        for path in ("/one-new?tagging", "/one-new/key"):
+            assert call(target, "PUT", path, {}, said).status == 200
+            assert scripted.of("one-new")[-1].body == said, (name, path)
+        if server == "anonymous":
+            host = [("Host", target.endpoint.removeprefix("http://")), ("Content-Length", str(len(said)))]
+            assert send(target, Request("PUT", "/one-new", host, said)).status == 200
+            assert scripted.of("one-new")[-1].body == said, (name, "unsigned")
 
 
 def test_what_is_learnt_of_one_bucket_is_not_of_another(odd: Gateway, scripted: ScriptedStore) -> None:

@@ -136,6 +136,7 @@ impl Rig {
             metrics: metrics.backend("sim"),
             warnings: crate::backend::warnings::Warnings::default(),
             accepted: crate::backend::accepted::Accepted::default(),
+            region: "us-east-1".into(),
             quirks: crate::config::Quirks::default(),
             attempt_timeout: numbers.attempt_timeout,
             response_timeout: numbers.response_timeout,

@@ -18,7 +18,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use super::config::{Answer, pretty, refusal};
 use super::signals::told_to_end;
 use crate::app::system_clock;
-use crate::config::{BackendConfig, BackendKind, Origin, Problem, Settings, nearest};
+use crate::config::{BackendConfig, BackendKind, Origin, Problem, ServerConfig, Settings, nearest};
 use crate::types::{BucketName, WallClock};
 use accounts::{Held, held};
 use report::Report;
@@ -75,7 +75,7 @@ pub fn run(settings: &Settings, asked: Asked<'_>) -> std::io::Result<Answer> {
             BackendKind::S3 => runtime.block_on(probe(config, &ground, &mut told)),
             BackendKind::Embedded => embedded(config),
         };
-        report.notes.extend(other_region(&settings.server.region, &report));
+        report.notes.extend(other_region(&settings.server, &report));
         reports.push(report);
         if reports.last().is_some_and(|report| report.interrupted) {
             break;
@@ -114,12 +114,17 @@ fn embedded(config: &BackendConfig) -> Report {
 }
 
 /// What clients notice where the store is not in the region that they sign for.
-fn other_region(server: &str, report: &Report) -> Option<String> {
+fn other_region(server: &ServerConfig, report: &Report) -> Option<String> {
     let region = report.settings.iter().find(|setting| setting.key == "region")?.set.as_str()?;
-    (region != server).then(|| {
+    let noticed = match server.any_region {
+        true => "GetBucketLocation names the store's own, and a CreateBucket that names another may be refused",
+        false => "ListBuckets names the store's own",
+    };
+    (region != server.region).then(|| {
         format!(
-            "clients sign for server.region = {server:?}, this backend is asked for {region:?}; they may notice: GetBucketLocation \
-             names the store's own, and a CreateBucket that names another may be refused. Best set both to the store's own"
+            "clients sign for server.region = {:?}, this backend is asked for {region:?}; they may notice: {noticed}. Best set both to \
+             the store's own",
+            server.region
         )
     })
 }

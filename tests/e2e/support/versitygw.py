@@ -19,9 +19,15 @@ VERSITYGW = Path(os.environ.get("VERSITYGW_BIN", _BUILT)).resolve()
 
 class VersityGw:
     """One `versitygw posix` with versions, in a folder of its own; `target` is its S3 endpoint. Its buckets are hosts of
-    `domain` too, if there is one."""
+    `domain` too, if there is one; it is in `region`."""
 
-    def __init__(self, folder: Path, credentials: Credentials = STORE_CREDENTIALS, domain: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        credentials: Credentials = STORE_CREDENTIALS,
+        domain: str = "",
+        region: str = "us-east-1",
+    ) -> None:
         assert VERSITYGW.is_file(), f"{VERSITYGW} is missing: tests/run builds it, or set VERSITYGW_BIN"
         (port,) = free_ports(1)
         data, versions, accounts = (folder / f"versitygw-{name}" for name in ("data", "versions", "accounts"))
@@ -31,12 +37,12 @@ class VersityGw:
             "versitygw",
             [
                 str(VERSITYGW), "--port", f"127.0.0.1:{port}", "--iam-dir", str(accounts), "--health", "/health", "--quiet",
-                "--keep-alive", *(["--virtual-domain", domain] if domain else []), "posix", "--versioning-dir", str(versions), str(data),
+                "--region", region, "--keep-alive", *(["--virtual-domain", domain] if domain else []), "posix", "--versioning-dir", str(versions), str(data),
             ],
             folder,
             _environment(ROOT_ACCESS_KEY=credentials.access_key, ROOT_SECRET_KEY=credentials.secret_key),
         )  # fmt: skip
-        self.target = Target(f"http://127.0.0.1:{port}", credentials)
+        self.target = Target(f"http://127.0.0.1:{port}", credentials, region)
         self.process.wait_until_ready(self._is_healthy, 20)
 
     def _is_healthy(self) -> bool:
