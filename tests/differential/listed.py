@@ -120,7 +120,7 @@ def _not_covered(draft: Draft, _direct: Answer, through: Answer, _difference: Di
         draft.signing in OF_VERSION_2
         and own(through)
         and through.status in (400, 403)
-        and not sigv2.covers(draft.query)
+        and (not sigv2.covers(draft.query) or b"By Signature Version 2 this request needs" in through.body)
     )
 
 
