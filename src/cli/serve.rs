@@ -58,8 +58,8 @@ pub struct ServeArgs {
     /// Address of the admin port, in place of admin.listen (127.0.0.1:9001)
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<SocketAddr>,
-    /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings; its region is AWS_REGION or
-    /// us-east-1, its credentials are found as every AWS tool finds them
+    /// URL of the one S3 store behind all buckets, in place of the backends and routes of the settings; its region is
+    /// AWS_REGION, AWS_DEFAULT_REGION or us-east-1, its credentials are found as every AWS tool finds them
     #[arg(long, value_name = "URL")]
     backend: Option<String>,
 }

@@ -66,7 +66,7 @@ fn read(r: &mut Reader<'_>, root: Node) -> (Settings, usize) {
     }
     let backends: Vec<_> = backends.into_iter().map(|(path, node)| backend(r, &path, node)).collect();
     let settings = Settings {
-        server: server_config(r, server),
+        server: server_config(r, server, &backends),
         admin: admin_config(r, admin),
         identities: identities.into_iter().map(|(path, node)| identity(r, &path, node, &backends)).collect(),
         backends,
@@ -95,8 +95,14 @@ fn more_identities(r: &mut Reader<'_>, path: &Path, text: &str, inline: usize) -
     tables
 }
 
-fn server_config(r: &mut Reader<'_>, node: Option<Node>) -> ServerConfig {
+fn server_config(r: &mut Reader<'_>, node: Option<Node>, backends: &[BackendConfig]) -> ServerConfig {
     let mut c = ServerConfig::default();
+    // Clients of stores that are all in one region sign for it.
+    if let Some((first, others)) = backends.split_first()
+        && others.iter().all(|other| other.region == first.region)
+    {
+        c.region.clone_from(&first.region);
+    }
     let mut s = r.section("server", node);
     fields!(r, s, c: listen, region, any_region, domains, base_path, sigv2, anonymous, header_timeout, idle_timeout, body_idle_timeout, connections_max,
         requests_max, memory_bytes_max, chunk_bytes_max, drain_lead, drain_deadline, reload_interval);

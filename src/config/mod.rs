@@ -75,7 +75,8 @@ pub struct Settings {
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one. Default `["127.0.0.1:9000"]`.
     pub listen: Vec<SocketAddr>,
-    /// The region that clients sign for, and are told that buckets are in; best the store's own. Default `"us-east-1"`.
+    /// The region that clients sign for, and are told that buckets are in; best the store's own. Default: the backends', where all
+    /// have the same one, else `"us-east-1"`.
     pub region: String,
     /// Whether signatures for any other region are taken too, and clients are told the region that the store names. Default false.
     pub any_region: bool,

@@ -80,6 +80,24 @@ fn flag(name: &str, key: &str, value: impl Into<toml::Value>) -> Flag {
 }
 
 #[test]
+fn clients_sign_for_the_region_of_the_stores_unless_told_or_there_are_several() {
+    let backend = |name: &str, region: &str| format!("[[backends]]\nname = \"{name}\"\nendpoint = \"http://h\"\n{region}\n");
+    let eu = "region = \"eu-west-1\"";
+    for (file, region) in [
+        (String::new(), "us-east-1"),
+        (backend("a", ""), "us-east-1"),
+        (backend("a", eu), "eu-west-1"),
+        (backend("a", eu) + &backend("b", eu), "eu-west-1"),
+        (backend("a", eu) + &backend("b", ""), "us-east-1"),
+        ("[server]\nregion = \"x\"\n".to_owned() + &backend("a", eu), "x"),
+    ] {
+        let routes = "[[routes]]\nbucket = \"*\"\nbackend = \"a\"\n";
+        let file = if file.is_empty() { file } else { file + routes };
+        assert_eq!(load_text(&file).expect("right").server.region, region, "{file}");
+    }
+}
+
+#[test]
 fn three_mistakes_are_three_problems_with_line_and_key() {
     let text = "[server]\nidle_timeout = \"30 parsecs\"\n\n[[backends]]\nname = \"store\"\nendpoint = \"http://a:1\"\n\
                 concurency = 5\n[[routes]]\nbucket = \"*\"\nbackend = \"stor\"\n";
