@@ -13,6 +13,7 @@ use quick_xml::events::{BytesRef, Event};
 use super::action::Permission;
 use super::reading::has_dots;
 use crate::error::{Error, Kind, Result};
+use crate::types::xml_position;
 
 /// Most entries of one request (S3's own limit).
 pub const DELETE_KEYS_MAX: usize = 1000;
@@ -81,6 +82,7 @@ impl DeleteList {
 }
 
 struct Parser<'a> {
+    document: &'a str,
     reader: Reader<&'a [u8]>,
 }
 
@@ -89,7 +91,7 @@ impl<'a> Parser<'a> {
         let mut reader = Reader::from_str(text);
         // `<Object/>` then needs no branch of its own.
         reader.config_mut().expand_empty_elements = true;
-        Self { reader }
+        Self { document: text, reader }
     }
 
     fn document(mut self) -> Result<(Vec<DeleteEntry>, bool)> {
@@ -188,7 +190,7 @@ impl<'a> Parser<'a> {
     }
 
     fn position(&self) -> usize {
-        usize::try_from(self.reader.buffer_position()).expect("a position in a slice")
+        xml_position(self.document, &self.reader)
     }
 }
 
@@ -246,6 +248,8 @@ mod tests {
         let again = DeleteList::parse(only.clone()).expect("valid");
         assert_eq!((again.entries.len(), again.entries[0].key.as_str(), again.quiet), (1, " é/", true));
         assert!(String::from_utf8_lossy(&only).contains("<ETag>\"e\"</ETag>"));
+        let marked = parse(&format!("\u{feff}{DOCUMENT}")).expect("valid");
+        assert_eq!(marked.subset(|index| index == 1), [b"\xef\xbb\xbf", &only[..]].concat(), "behind a byte order mark");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::auth::{Payer, Payload, Verdict, VerifiedBody};
 use crate::backend::{Body, full_body};
 use crate::config::{Checksums, Quirks};
 use crate::error::{Error, Kind, Result};
+use crate::types::xml_position;
 
 /// Longest document, in bytes: 50 tags of 128 and 256 characters, each of four bytes or escaped, still fit.
 const CREATE_BODY_BYTES_MAX: usize = 256 * 1024;
@@ -158,9 +159,9 @@ impl Said {
         reader.config_mut().expand_empty_elements = true;
         let (mut said, mut depth, mut is_constraint): (Option<Self>, _, _) = (None, 0_usize, false);
         loop {
-            let at = usize::try_from(reader.buffer_position()).ok()?;
+            let at = xml_position(document, &reader);
             let event = reader.read_event().ok()?;
-            let behind = usize::try_from(reader.buffer_position()).ok()?;
+            let behind = xml_position(document, &reader);
             match (event, &mut said) {
                 (Event::Start(tag), said @ None) if tag.local_name().as_ref() == ROOT => {
                     let root = Element::begun(&tag, at, behind);

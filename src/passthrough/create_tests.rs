@@ -47,8 +47,10 @@ fn the_stores_region_stands_where_the_gateways_did_and_nothing_else_is_another()
         for (named, clients) in
             [("eu-west-1", "eu-west-1"), (" eu-west-1\n", "eu-west-1"), ("EU", "eu-west-1"), ("us-east-1", "us-east-1")]
         {
-            let document = format!("{before}{named}{behind}");
-            assert_eq!(told(&document, clients, "mars"), Some(format!("{before}mars{behind}")), "{document}");
+            for mark in ["", "\u{feff}"] {
+                let document = format!("{mark}{before}{named}{behind}");
+                assert_eq!(told(&document, clients, "mars"), Some(format!("{mark}{before}mars{behind}")), "{document}");
+            }
         }
     }
 }
@@ -70,6 +72,9 @@ fn a_region_without_a_name_is_named_to_a_store_elsewhere() {
             "<a:CreateBucketConfiguration xmlns:a='/' ><a:LocationConstraint>mars</a:LocationConstraint></a:CreateBucketConfiguration>".to_owned(),
         ),
     ] {
+        if !document.is_empty() {
+            assert_eq!(told(&format!("\u{feff}{document}"), "us-east-1", "mars"), Some(format!("\u{feff}{expected}")));
+        }
         assert_eq!(told(&document, "us-east-1", "mars"), Some(expected), "{document}");
         assert_eq!(told(&document, "eu-west-1", "mars"), None, "another than the gateway's: {document}");
         assert_eq!(told(&document, "eu-west-1", "us-east-1"), None, "as the store wants it: {document}");
@@ -90,6 +95,8 @@ fn us_east_1_is_told_by_silence() {
         let expected = left.map_or(String::new(), |left| format!("{open}{left}{close}"));
         assert_eq!(told(&format!("{open}{inner}{close}"), "eu-west-1", "us-east-1"), Some(expected), "{inner}");
     }
+    let marked = format!("\u{feff}{open}{constraint}{TAGS}{close}");
+    assert_eq!(told(&marked, "eu-west-1", "us-east-1"), Some(format!("\u{feff}{open}{TAGS}{close}")));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
 use crate::error::xml::escape;
+use crate::types::xml_position;
 
 /// Longest answer that is looked at, in bytes: ten times what stores send.
 pub const LOCATION_BYTES_MAX: usize = 2048;
@@ -73,9 +74,9 @@ impl Said {
         let mut reader = Reader::from_str(document);
         let (mut said, mut depth, mut begin, mut text) = (None, 0, 0, String::new());
         loop {
-            let at = usize::try_from(reader.buffer_position()).ok()?;
+            let at = xml_position(document, &reader);
             let event = reader.read_event().ok()?;
-            let behind = usize::try_from(reader.buffer_position()).ok()?;
+            let behind = xml_position(document, &reader);
             match event {
                 Event::Start(tag) | Event::Empty(tag)
                     if said.is_some() || depth == DEPTH_MAX || !ELEMENTS.contains(&tag.local_name().as_ref()) =>
@@ -150,14 +151,18 @@ mod tests {
             ("<LocationConstraint>", "</LocationConstraint>", "<!-- in -->he&#114;e&amp;<?there?>"),
             (&format!("<CreateBucketConfiguration {XMLNS}>"), "</CreateBucketConfiguration>", ""),
         ] {
-            let document = format!("{before}{said}{behind}");
-            assert_eq!(told(&document, "eu-west-1"), Some(format!("{before}eu-west-1{behind}")), "{document}");
-            let unnamed = (!said.is_empty()).then(|| format!("{before}{behind}"));
-            assert_eq!(told(&document, "us-east-1"), unnamed, "{document}");
+            for before in [before.to_owned(), format!("\u{feff}{before}")] {
+                let document = format!("{before}{said}{behind}");
+                assert_eq!(told(&document, "eu-west-1"), Some(format!("{before}eu-west-1{behind}")), "{document}");
+                let unnamed = (!said.is_empty()).then(|| format!("{before}{behind}"));
+                assert_eq!(told(&document, "us-east-1"), unnamed, "{document}");
+            }
         }
         let empty = format!("{decl}<LocationConstraint {XMLNS}/>");
         let full = format!("{decl}<LocationConstraint {XMLNS}>eu-west-1</LocationConstraint>");
-        assert_eq!(told(&empty, "eu-west-1").as_ref(), Some(&full));
+        for mark in ["", "\u{feff}"] {
+            assert_eq!(told(&format!("{mark}{empty}"), "eu-west-1"), Some(format!("{mark}{full}")));
+        }
         assert_eq!(told("<a:LocationConstraint />", "x").as_deref(), Some("<a:LocationConstraint >x</a:LocationConstraint>"));
         for nested in [
             "<CreateBucketConfiguration><LocationConstraint></LocationConstraint></CreateBucketConfiguration>",

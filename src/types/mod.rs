@@ -6,6 +6,7 @@ mod name;
 mod range;
 mod target;
 mod wildcard;
+mod xml;
 
 pub use etag::strong_etag;
 pub use name::{BucketName, ObjectKey};
@@ -13,6 +14,7 @@ pub use range::{ByteRange, ContentRange, ParseRangeError};
 pub use target::{S3Target, percent_decode, query_pairs};
 
 pub use wildcard::{Pattern, Pieces};
+pub use xml::xml_position;
 
 use std::fmt;
 use std::time::SystemTime;

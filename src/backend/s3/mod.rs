@@ -109,9 +109,8 @@ impl S3Store {
         let (bucket, rest) = bucket_of(&asked);
         let method = request.method().clone();
         let alone = elsewhere || may_leave_a_body(&method, request.uri());
-        if method == Method::PUT && is_bucket(rest) {
-            // It is yet to be made, here or where its document says.
-            self.learnt.forget(bucket);
+        if makes(&method, rest) {
+            self.learnt.forget_to_make(bucket);
         }
         let here = || Place { authority: self.authority.clone(), signer: Arc::clone(&self.signer) };
         let place = self.learnt.place(bucket).unwrap_or_else(here);
@@ -158,7 +157,7 @@ impl S3Store {
                     self.learnt.forget(bucket);
                 }
                 match may_teach(response.status()) && !bucket.is_empty() {
-                    true => Ok(self.learn(&method, bucket, &place, response).await),
+                    true => Ok(self.learn(&method, (bucket, rest), &place, response).await),
                     false => Ok(response),
                 }
             }
@@ -210,7 +209,13 @@ impl S3Store {
     }
 
     /// Looks through an answer that may say where the bucket is, and marks it as [`Taught`] if that is news.
-    async fn learn(&self, method: &Method, bucket: &str, asked: &Place, response: Response<Body>) -> Response<Body> {
+    async fn learn(
+        &self,
+        method: &Method,
+        (bucket, rest): (&str, &str),
+        asked: &Place,
+        response: Response<Body>,
+    ) -> Response<Body> {
         let since = Instant::now();
         let (head, body) = response.into_parts();
         let peeked = peek(body, redirect::BODY_BYTES_MAX, since + redirect::BODY_PATIENCE).await;
@@ -221,7 +226,7 @@ impl S3Store {
         response.extensions_mut().insert(WaitedSince(since));
         if let Some(lesson) = lesson {
             let region = lesson.region.clone();
-            match self.learnt.learn(bucket, lesson) {
+            match self.learnt.learn(bucket, lesson, makes(method, rest)) {
                 true => tracing::info!(bucket, region, "the store says where the bucket is; it is asked there from now on"),
                 false => tracing::debug!(bucket, region, "the store says once more where the bucket is"),
             }
@@ -263,6 +268,11 @@ fn bucket_of(path: &PathAndQuery) -> (&str, &str) {
 /// Whether what stands behind a bucket in a path is nothing, so that the request is about the bucket itself.
 fn is_bucket(rest: &str) -> bool {
     matches!(rest, "" | "/")
+}
+
+/// Whether a request is to make the bucket behind which `rest` stands in its path.
+fn makes(method: &Method, rest: &str) -> bool {
+    method == Method::PUT && is_bucket(rest)
 }
 
 /// The same request, for one that has no body.

@@ -25,7 +25,8 @@ const BUCKETS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 /// How long a bucket is asked for where its store said that it is.
 const LASTING: Duration = Duration::from_secs(60 * 60);
 
-/// The same for a temporary redirect, whose host one shall not go on using: long enough for a client to send its write again.
+/// The same for a temporary redirect, whose host one shall not go on using, and for the making of a bucket: long enough for a client
+/// to send its write again.
 const PASSING: Duration = Duration::from_secs(30);
 
 /// Longest name of a region, in bytes; it is a label of a host.
@@ -211,9 +212,17 @@ fn aws_region(service: &str) -> Option<String> {
     is_region(region).then(|| region.to_owned())
 }
 
+/// What is remembered of a bucket.
+struct Known {
+    place: Place,
+    until: Instant,
+    /// How long it is also made there: where its making was told so. Nothing else says where a bucket that is yet to be made goes.
+    made_there_until: Option<Instant>,
+}
+
 /// What has been learnt, by the store's names of buckets.
 pub struct Learnt {
-    known: Mutex<LruCache<String, (Place, Instant)>>,
+    known: Mutex<LruCache<String, Known>>,
     /// Whether there is anything: as a rule nothing is, and costs no lock.
     some: AtomicBool,
 }
@@ -231,33 +240,46 @@ impl Learnt {
             return None;
         }
         let mut known = self.lock();
-        let (place, until) = known.get(bucket)?;
-        if Instant::now() < *until {
-            return Some(place.clone());
+        let found = known.get(bucket)?;
+        if Instant::now() < found.until {
+            return Some(found.place.clone());
         }
         known.pop(bucket);
         None
     }
 
-    /// Remembers where `bucket` is, and says whether nothing was known of it.
-    pub(super) fn learn(&self, bucket: &str, lesson: Lesson) -> bool {
-        let until = Instant::now() + if lesson.lasting { LASTING } else { PASSING };
+    /// Remembers where `bucket` is, which may have been told to what `makes` it, and says whether nothing was known of it.
+    pub(super) fn learn(&self, bucket: &str, lesson: Lesson, makes: bool) -> bool {
+        let now = Instant::now();
+        let until = now + if lesson.lasting { LASTING } else { PASSING };
         let mut known = self.lock();
-        let kept = known.iter().find(|(_, (place, _))| place.signer.region() == lesson.region);
-        let signer = kept.map_or_else(|| Arc::new(Signer::new(&lesson.region)), |(_, (place, _))| Arc::clone(&place.signer));
-        let before = known.put(bucket.to_owned(), (Place { authority: lesson.authority, signer }, until));
+        let kept = known.iter().find(|(_, other)| other.place.signer.region() == lesson.region);
+        let signer = kept.map_or_else(|| Arc::new(Signer::new(&lesson.region)), |(_, other)| Arc::clone(&other.place.signer));
+        let place = Place { authority: lesson.authority, signer };
+        let before = known.put(bucket.to_owned(), Known { place, until, made_there_until: makes.then(|| now + PASSING) });
         self.some.store(true, Ordering::Relaxed);
         before.is_none()
     }
 
-    /// The bucket is gone, or is about to be made: it may be anywhere.
+    /// The bucket is gone.
     pub(super) fn forget(&self, bucket: &str) {
         if self.some.load(Ordering::Relaxed) {
             self.lock().pop(bucket);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<String, (Place, Instant)>> {
+    /// The bucket is about to be made, here or where its document says; unless the store has just told its making where to.
+    pub(super) fn forget_to_make(&self, bucket: &str) {
+        if self.some.load(Ordering::Relaxed) {
+            let mut known = self.lock();
+            let told = known.peek(bucket).and_then(|found| found.made_there_until);
+            if told.is_none_or(|until| Instant::now() >= until) {
+                known.pop(bucket);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<String, Known>> {
         self.known.lock().expect("no code panics while it holds the lock")
     }
 }
@@ -422,18 +444,27 @@ mod tests {
         let known = Learnt::default();
         let lesson = |lasting| Lesson { authority: "h".parse().expect("valid"), region: "r".into(), lasting };
         assert!(known.place("b").is_none());
-        assert!(known.learn("b", lesson(true)) && !known.learn("b", lesson(false)));
-        assert!(known.learn("c", lesson(true)));
+        assert!(known.learn("b", lesson(true), false) && !known.learn("b", lesson(false), false));
+        assert!(known.learn("c", lesson(true), false));
         let region = |bucket| known.place(bucket).map(|place| place.signer.region().to_owned());
         assert_eq!((region("b").as_deref(), region("c").as_deref(), region("d")), (Some("r"), Some("r"), None));
         tokio::time::advance(PASSING).await;
         assert!(known.place("b").is_none() && known.place("c").is_some());
         tokio::time::advance(LASTING).await;
         assert!(known.place("c").is_none());
-        known.learn("b", lesson(true));
+        known.learn("b", lesson(true), true);
         known.forget("b");
         assert!(known.place("b").is_none());
-        assert!((0..5000).all(|n| known.learn(&n.to_string(), lesson(true))), "each is new");
+        for (makes, kept) in [(false, false), (true, true)] {
+            known.learn("b", lesson(true), makes);
+            known.forget_to_make("b");
+            assert_eq!(known.place("b").is_some(), kept, "its making was told so, or not: {makes}");
+        }
+        tokio::time::advance(PASSING).await;
+        assert!(known.place("b").is_some());
+        known.forget_to_make("b");
+        assert!(known.place("b").is_none(), "that was another making");
+        assert!((0..5000).all(|n| known.learn(&n.to_string(), lesson(true), false)), "each is new");
         assert_eq!(known.lock().len(), BUCKETS_MAX.get());
     }
 }

@@ -115,9 +115,13 @@ impl Rig {
     }
 
     async fn forward(&self, method: Method, body: &'static str) -> (StatusCode, bool) {
+        self.forward_to("/bucket/k", method, body).await
+    }
+
+    async fn forward_to(&self, path: &'static str, method: Method, body: &'static str) -> (StatusCode, bool) {
         let mut request = Request::new(if body.is_empty() { empty_body() } else { full_body(body) });
         *request.method_mut() = method;
-        *request.uri_mut() = Uri::from_static("/bucket/k");
+        *request.uri_mut() = Uri::from_static(path);
         request.headers_mut().insert("x-amz-content-sha256", HeaderValue::from_static(EMPTY_SHA256));
         let response = self.store.forward(request).await.expect("answered");
         (response.status(), response.extensions().get::<Taught>().is_some())
@@ -173,6 +177,37 @@ async fn what_has_no_body_is_sent_again_from_here_whatever_it_does() {
         let (one, two) = (rig.one.lock().expect("no panic"), rig.two.lock().expect("no panic"));
         assert!([&one[0], &two[0], &two[1]].iter().all(|head| head.starts_with(&method.as_str().to_ascii_lowercase())), "{two:?}");
     }
+}
+
+#[tokio::test]
+async fn a_new_bucket_is_made_where_its_making_was_led() {
+    for path in ["/bucket", "/bucket/"] {
+        let rig = Rig::new(Addressing::Path, PASSING).await;
+        assert_eq!(rig.forward_to(path, Method::PUT, "").await, (StatusCode::OK, false));
+        assert_eq!(rig.counts(), (1, 1));
+        let rig = Rig::new(Addressing::Path, PASSING).await;
+        assert_eq!(rig.forward_to(path, Method::PUT, "<Create/>").await, (StatusCode::TEMPORARY_REDIRECT, true));
+        assert_eq!(
+            rig.forward_to(path, Method::PUT, "<Create/>").await,
+            (StatusCode::OK, false),
+            "its client was asked to try again"
+        );
+        assert_eq!(rig.counts(), (1, 1));
+        assert_eq!(rig.read().await.0, StatusCode::OK);
+        assert_eq!(rig.counts(), (1, 2), "and it is there");
+        assert_eq!(rig.forward_to(path, Method::DELETE, "").await, (StatusCode::OK, false));
+        assert_eq!(rig.forward_to(path, Method::PUT, "<Create/>").await, (StatusCode::TEMPORARY_REDIRECT, true), "another bucket");
+        assert_eq!(rig.counts(), (2, 3));
+    }
+}
+
+#[tokio::test]
+async fn where_a_bucket_was_is_not_where_another_is_made() {
+    let rig = Rig::new(Addressing::Path, PASSING).await;
+    assert_eq!(rig.read().await.0, StatusCode::OK);
+    assert_eq!(rig.counts(), (1, 1));
+    assert_eq!(rig.forward_to("/bucket", Method::PUT, "<Create/>").await, (StatusCode::TEMPORARY_REDIRECT, true));
+    assert_eq!(rig.counts(), (2, 1), "it was asked for here first");
 }
 
 #[tokio::test]
