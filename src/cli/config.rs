@@ -26,7 +26,7 @@ const CHECK_JSON: &str = "\
 With --json, a list. Of problems {source, key, message}, with file and line, variable or flag by its
 source: without --probe, or where settings or flags are wrong. With --probe, of each backend:
   backend, endpoint  as they are set
-  reached            whether it is an S3 store that takes the credentials
+  reached            whether it is an S3 store that does not refuse the credentials
   problems           list of {kind, why, fix}; kind: no-connection, tls, no-answer, not-s3,
                      credentials, region, clock, bucket
   settings           list of {key, configured, set, outcome, why}; outcome: works, change (from

@@ -22,7 +22,7 @@ import pytest
 from support.clients import boto3_client
 from support.gateway import BINARY, Backend, Gateway, clean_environment, settings
 from support.picky import SECRET_WORDS, PickyStore, Seen, Whims
-from support.scripted import ScriptedStore, error
+from support.scripted import Script, ScriptedStore, answer, error
 from support.store import TENANT_CREDENTIALS, Credentials, Target
 from support.versitygw import VersityGw
 from support.wire import UNSIGNED_PAYLOAD, call, send, sign
@@ -428,6 +428,70 @@ def test_a_clock_that_is_off_is_told_of_and_not_the_key(tmp_path: Path) -> None:
     finally:
         store.stop()
     assert (kind, re.search(r"clock is (89|90) min ahead", why) is not None, "NTP" in fix) == ("clock", True, True), why
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[[Script], ScriptedStore]]:
+    started: list[ScriptedStore] = []
+
+    def start(script: Script) -> ScriptedStore:
+        store = ScriptedStore()
+        started.append(store)
+        for bucket in ("", BUCKET):
+            store.on(bucket, script)
+        return store
+
+    yield start
+    for store in started:
+        store.stop()
+
+
+REDIRECT = error(301, "PermanentRedirect", "<Endpoint>s3.eu.example</Endpoint>")
+
+
+@pytest.mark.parametrize(
+    "said, kind, why, fix",
+    [
+        (REDIRECT, "not-s3", "redirects to s3.eu.example (301 PermanentRedirect)", "set endpoint to s3.eu.example"),
+        (answer(302, {"location": "https://s3.example/x"}), "not-s3", "redirects to s3.example (302)", "s3.example"),
+        (error(429, "SlowDown"), "no-answer", "no proper answer now (429 SlowDown)", "try again"),
+        (error(408, "RequestTimeout"), "no-answer", "no proper answer now (408", "try again"),
+        (error(400, "InvalidURI"), "not-s3", "not the root of an S3 store", "the path that all of its S3 is below"),
+        (error(404, "NoSuchBucket"), "not-s3", "the endpoint names a bucket", "leave the bucket out of endpoint"),
+        (answer(200, {}, b"<ListBucketResult/>"), "not-s3", "the endpoint names a bucket", "leave the bucket out"),
+    ],
+)
+def test_what_is_wrong_with_the_endpoint_is_not_blamed_on_the_key_pair(
+    said: bytes, kind: str, why: str, fix: str, scripted: Callable[[Script], ScriptedStore], tmp_path: Path
+) -> None:
+    store = scripted(lambda _: said)
+    ((kind_told, why_told, fix_told),) = problems(tmp_path, [Backend("store", "*", store.target)])
+    assert kind_told == kind and why in why_told and fix in fix_told, (kind_told, why_told, fix_told)
+
+
+def test_who_is_denied_everything_is_not_said_to_be_known(
+    scripted: Callable[[Script], ScriptedStore], tmp_path: Path
+) -> None:
+    backends = [Backend("store", "*", scripted(lambda _: error(403, "AccessDenied")).target)]
+    sections = account("one", Credentials("ANOTHER", "s"))
+    probed = probe(tmp_path, backends, sections=sections)
+    assert 'does not refuse the access key "SCRIPTEDKEY", but lists no buckets' in probed.words(), probed.text
+    assert "account of one: not refused, but it may not list buckets (AccessDenied)" in probed.words(), probed.text
+    assert "takes the access key" not in probed.words() and probed.exit == 0
+    ((kind, why, _),) = problems(tmp_path, backends, "--probe-bucket", BUCKET)
+    assert (kind, "may not list the bucket" in why) == ("bucket", True), why
+
+
+def test_a_store_may_have_a_prefix_for_the_namespace(
+    scripted: Callable[[Script], ScriptedStore], tmp_path: Path
+) -> None:
+    buckets = f"<a:Buckets><a:Bucket><a:Name>{BUCKET}</a:Name></a:Bucket></a:Buckets>"
+    of_all = f"<a:ListAllMyBucketsResult xmlns:a='x'>{buckets}</a:ListAllMyBucketsResult>".encode()
+    of_one = f"<b:ListBucketResult xmlns:b='x'><b:Name>{BUCKET}</b:Name></b:ListBucketResult>".encode()
+    store = scripted(lambda ask: answer(200, {}, of_one if ask.bucket else of_all))
+    probed = probe(tmp_path, [Backend("store", "*", store.target)])
+    assert probed.exit == 0 and "lists buckets (1)" in probed.words(), probed.text
+    assert probed.line("addressing").endswith("# works"), probed.text
 
 
 def test_a_region_that_differs_from_that_of_clients_is_told_of(

@@ -1,6 +1,6 @@
 //! One try of one thing on a live store: a request as the gateway would send it enters, what the store said of it leaves, within
-//! [`ATTEMPT_TIMEOUT`]. Nothing that leaves holds what the store wrote, but for the code of its error and its region: a store
-//! may repeat a key in a message.
+//! [`ATTEMPT_TIMEOUT`]. Nothing that is shown is what the store wrote, but for the code of its error, its region and the host that
+//! it redirects to: a store may repeat a key in a message.
 
 use std::future::ready;
 use std::io;
@@ -31,6 +31,9 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest region that a store is believed to have.
 const REGION_BYTES_MAX: usize = 64;
 
+/// Longest host, with its port, that a store is believed to redirect to.
+const HOST_BYTES_MAX: usize = 255;
+
 /// What the store said.
 #[derive(Clone, Debug)]
 pub struct Said {
@@ -40,6 +43,8 @@ pub struct Said {
     pub code: Option<String>,
     /// The region that it says it, or the bucket, is in.
     pub region: Option<String>,
+    /// The host that it redirects to, with its port.
+    pub other_host: Option<String>,
     /// The version that it made, or deleted.
     pub version: Option<String>,
     /// Whether that is a mark of a deletion.
@@ -54,6 +59,35 @@ impl Said {
     /// Whether it did what it was asked.
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
+    }
+
+    /// One that says nothing more.
+    #[cfg(test)]
+    pub fn of(status: u16, code: &str) -> Self {
+        Self {
+            status,
+            code: (!code.is_empty()).then(|| code.to_owned()),
+            region: None,
+            other_host: None,
+            version: None,
+            is_marker: false,
+            clock_ahead: None,
+            body: Bytes::new(),
+        }
+    }
+
+    /// The body as a document whose elements have no prefix of a namespace: each store has its own.
+    pub fn document(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        let mut parts = text.split('<');
+        let mut document = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (slash, tag) = if let Some(end) = part.strip_prefix('/') { ("</", end) } else { ("<", part) };
+            let name = tag.split(|c: char| c == '>' || c == '/' || c.is_ascii_whitespace()).next().unwrap_or_default();
+            document.push_str(slash);
+            document.push_str(&tag[name.find(':').map_or(0, |colon| colon + 1)..]);
+        }
+        document
     }
 }
 
@@ -197,6 +231,7 @@ impl Asker {
             let body = body.map_err(|_| Silence::new(Cause::Silent, "the answer broke off, or is too long"))?;
             let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
             let region = text("x-amz-bucket-region").or_else(|| error_member(&body, "Region"));
+            let other_host = text("location").or_else(|| error_member(&body, "Endpoint"));
             let (version, is_marker) = (text("x-amz-version-id"), text("x-amz-delete-marker").is_some_and(|value| value == "true"));
             let ours = (self.store.now)().duration_since(SystemTime::UNIX_EPOCH).ok();
             let theirs = text("date").and_then(|date| parse_http_date(date.as_bytes()));
@@ -204,6 +239,7 @@ impl Asker {
                 status: head.status.as_u16(),
                 code: error_code(&body),
                 region: region.filter(|region| is_region(region)),
+                other_host: other_host.and_then(|place| host_of(&place)),
                 version,
                 is_marker,
                 clock_ahead: theirs.zip(ours).map(|(theirs, ours)| theirs - ours.as_secs() as i64),
@@ -225,6 +261,13 @@ fn fill(map: &mut HeaderMap, headers: &[(&'static str, String)]) {
 fn is_region(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// The host and the port in a URL, or where there is nothing else.
+fn host_of(place: &str) -> Option<String> {
+    let host = place.split_once("//").map_or(place, |(_, rest)| rest).split(['/', '?', '#']).next()?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b':' | b'[' | b']');
+    ((1..=HOST_BYTES_MAX).contains(&host.len()) && host.bytes().all(plain)).then(|| host.to_owned())
 }
 
 /// In words; what a library says of a connection names addresses, which whoever runs the probe has written down.
@@ -264,4 +307,45 @@ fn of_tls(failed: &io::Error) -> Cause {
 /// An error, and what caused it.
 fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |error| error.source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_has_no_prefixes_and_stays_the_same_else() {
+        for (body, document) in [
+            (
+                "<?xml version='1.0'?><a:B xmlns:a=\"x:y\"><a:C>t:u</a:C><a:D/></a:B>",
+                "<?xml version='1.0'?><B xmlns:a=\"x:y\"><C>t:u</C><D/></B>",
+            ),
+            ("<A xmlns=\"http://x/\"><B>a:b</B>\n</A>", "<A xmlns=\"http://x/\"><B>a:b</B>\n</A>"),
+            ("a:b", "a:b"),
+            ("", ""),
+            ("<", "<"),
+            ("</", "</"),
+            ("<a:", "<"),
+        ] {
+            assert_eq!(Said { body: body.into(), ..Said::of(200, "") }.document(), document);
+        }
+    }
+
+    #[test]
+    fn of_a_redirect_only_a_host_is_shown() {
+        for (place, host) in [
+            ("https://s3.eu.example/", Some("s3.eu.example")),
+            ("http://[::1]:9/b?x", Some("[::1]:9")),
+            ("s3.eu.example:80", Some("s3.eu.example:80")),
+            ("//s3.eu.example/b", Some("s3.eu.example")),
+            ("/login", None),
+            ("", None),
+            ("http://user:sekret@host/", None),
+            ("http://a\u{1b}[2J/", None),
+            ("http://a b/", None),
+        ] {
+            assert_eq!(host_of(place).as_deref(), host, "{place}");
+        }
+        assert_eq!(host_of(&"x".repeat(HOST_BYTES_MAX + 1)), None);
+    }
 }

@@ -1,7 +1,6 @@
 //! What keeps a store from being used, and what to set. In goes what one try brought, out comes a [`Problem`], or that there is none
 //! that is about who signs, for which region and by which clock. Pure.
 
-use http::StatusCode;
 use serde::Serialize;
 
 use super::asker::{Cause, Said, Silence};
@@ -21,7 +20,7 @@ pub enum Kind {
     Tls,
     /// The store, which says nothing or that it fails.
     NoAnswer,
-    /// The endpoint, where something else answers.
+    /// The endpoint, where something else answers, or that is a part of a store.
     NotS3,
     /// The key pair.
     Credentials,
@@ -88,22 +87,43 @@ pub fn of_silence(silence: &Silence) -> Problem {
 
 /// Why what was said to a list of buckets is nothing that an S3 store says.
 pub fn not_s3(said: &Said) -> Problem {
+    if said.is_ok() && said.document().contains("<ListBucketResult") {
+        return names_a_bucket(said);
+    }
     let why = format!("what answers there is no S3 store: a list of buckets gets {said}, and nothing of S3 in it");
     let fix = match said.status {
-        300..400 => "set endpoint to where it redirects to, which is often the same host with https://",
+        300..400 => return redirects(said),
+        408 | 429 => return not_now(said),
         502..=504 => "a proxy before the store answers in its place: see that the store runs, and that the proxy finds it",
         _ => "set endpoint to the store's S3 API, whose port is not that of its console or administration",
     };
     Problem::new(Kind::NotS3, why, fix)
 }
 
-/// What a store that speaks S3 said of the pair, the region or the clock, where it is that which it refuses. Nothing where it took
-/// them: it did what it was asked, or said that this account may not.
+fn names_a_bucket(said: &Said) -> Problem {
+    let why = format!("the endpoint names a bucket: a list of buckets is taken for one of its objects ({said})");
+    Problem::new(Kind::NotS3, why, "leave the bucket out of endpoint, before its host or at the end of its path")
+}
+
+fn redirects(said: &Said) -> Problem {
+    let (to, fix) = match &said.other_host {
+        Some(host) => (format!(" to {host}"), format!("set endpoint to {host}, with https:// if that is what it speaks")),
+        None => (String::new(), "set endpoint to where it redirects to, which is often the same host with https://".to_owned()),
+    };
+    Problem::new(Kind::NotS3, format!("what answers there redirects{to} ({said})"), fix)
+}
+
+fn not_now(said: &Said) -> Problem {
+    Problem::new(Kind::NoAnswer, format!("the store gives no proper answer now ({said})"), "try again once the store is well")
+}
+
+/// What a store that speaks S3 said of the pair, the region, the clock or the endpoint, where it is that which it refuses. Nothing
+/// where it does not refuse them: it did what it was asked, or said that this account may not.
 pub fn of_refusal(said: &Said, signed: Signed<'_>) -> Option<Problem> {
     let code = said.code.as_deref().unwrap_or_default();
     let Signed { access_key, region, table } = signed;
     let skew = said.clock_ahead.filter(|seconds| seconds.abs() >= SKEW_SECONDS_MAX);
-    let is_refusal = said.status == StatusCode::FORBIDDEN.as_u16() || is_about_our_signature(code);
+    let is_refusal = matches!(said.status, 401 | 403) || is_about_our_signature(code);
     if code == "RequestTimeTooSkewed" || is_refusal && skew.is_some() {
         let why = match skew {
             Some(ahead) if ahead > 0 => format!("this host's clock is {} behind the store's ({said})", span(ahead)),
@@ -116,11 +136,21 @@ pub fn of_refusal(said: &Said, signed: Signed<'_>) -> Option<Problem> {
         let why = format!("it refuses signatures for the region {region:?}, and names no other ({said})");
         return Some(Problem::new(Kind::Region, why, "set region to the one that the store itself is set to"));
     }
-    if said.status >= 500 && said.status != StatusCode::NOT_IMPLEMENTED.as_u16() {
-        return Some(Problem::new(Kind::NoAnswer, format!("the store fails: it said {said}"), "try again once the store is well"));
-    }
     if said.is_ok() || matches!(code, "AccessDenied" | "NotImplemented" | "MethodNotAllowed") {
         return None;
+    }
+    match said.status {
+        _ if is_refusal => {}
+        300..400 => return Some(redirects(said)),
+        408 | 429 | 500.. => return Some(not_now(said)),
+        // Some stores say so of what was too slow in coming, and of too many.
+        _ if matches!(code, "RequestTimeout" | "SlowDown" | "TooManyRequests") => return Some(not_now(said)),
+        _ if code == "NoSuchBucket" => return Some(names_a_bucket(said)),
+        _ => {
+            let why = format!("the endpoint is not the root of an S3 store: a list of buckets gets {said}");
+            let fix = "set endpoint to the store's host and port, without a bucket, and with the path that all of its S3 is below";
+            return Some(Problem::new(Kind::NotS3, why, fix));
+        }
     }
     let place = table.unwrap_or("credentials");
     let (why, fix) = match code {
@@ -164,16 +194,7 @@ mod tests {
     use super::*;
 
     fn said(status: u16, code: &str, clock_ahead: i64) -> Said {
-        let code = (!code.is_empty()).then(|| code.to_owned());
-        Said {
-            status,
-            code,
-            region: None,
-            version: None,
-            is_marker: false,
-            clock_ahead: Some(clock_ahead),
-            body: bytes::Bytes::new(),
-        }
+        Said { clock_ahead: Some(clock_ahead), ..Said::of(status, code) }
     }
 
     const SIGNED: Signed<'_> = Signed { access_key: "AK", region: "r", table: Some("credentials") };
@@ -190,7 +211,17 @@ mod tests {
             (403, "AccessDenied", -10_000, Kind::Clock, "is 2 h ahead of the store's", "NTP"),
             (403, "SignatureDoesNotMatch", -200_000, Kind::Clock, "is 2 days ahead of", "NTP"),
             (400, "AuthorizationHeaderMalformed", 0, Kind::Region, "for the region \"r\"", "set region"),
+            (401, "Unauthorized", 0, Kind::Credentials, "refuses the access key \"AK\"", "another pair in credentials"),
             (503, "SlowDown", 0, Kind::NoAnswer, "503 SlowDown", "try again"),
+            (500, "InternalError", 0, Kind::NoAnswer, "no proper answer now", "try again"),
+            (429, "TooManyRequests", 0, Kind::NoAnswer, "no proper answer now", "try again"),
+            (408, "RequestTimeout", 0, Kind::NoAnswer, "no proper answer now", "try again"),
+            (400, "RequestTimeout", 0, Kind::NoAnswer, "no proper answer now", "try again"),
+            (301, "PermanentRedirect", 0, Kind::NotS3, "redirects (301 PermanentRedirect)", "where it redirects to"),
+            (404, "NoSuchBucket", 0, Kind::NotS3, "the endpoint names a bucket", "leave the bucket out of endpoint"),
+            (400, "InvalidURI", 0, Kind::NotS3, "not the root of an S3 store", "set endpoint to"),
+            (404, "NoSuchKey", 0, Kind::NotS3, "not the root of an S3 store", "set endpoint to"),
+            (400, "InvalidURI", 5000, Kind::NotS3, "not the root of an S3 store", "set endpoint to"),
         ];
         for (status, code, ahead, kind, why, fix) in cases {
             let problem = of_refusal(&said(status, code, ahead), SIGNED).expect(code);
@@ -214,6 +245,18 @@ mod tests {
         for (status, fix) in [(200, "console"), (404, "console"), (301, "https://"), (502, "a proxy before the store")] {
             let problem = not_s3(&said(status, "", 0));
             assert!(problem.kind == Kind::NotS3 && problem.fix.contains(fix), "{problem:?}");
+        }
+        assert_eq!(not_s3(&said(429, "", 0)).kind, Kind::NoAnswer);
+        let of_objects = not_s3(&Said { body: "<a:ListBucketResult/>".into(), ..said(200, "", 0) });
+        assert!(of_objects.fix.contains("leave the bucket out"), "{of_objects:?}");
+    }
+
+    #[test]
+    fn a_redirect_names_the_host_to_set() {
+        let redirect = Said { other_host: Some("s3.eu.example".into()), ..said(307, "TemporaryRedirect", 0) };
+        for problem in [of_refusal(&redirect, SIGNED).expect("a problem"), not_s3(&Said { code: None, ..redirect.clone() })] {
+            assert!(problem.why.contains("redirects to s3.eu.example (307"), "{problem:?}");
+            assert!(problem.fix.contains("set endpoint to s3.eu.example"), "{problem:?}");
         }
     }
 }

@@ -113,7 +113,7 @@ fn embedded(config: &BackendConfig) -> Report {
     Report { reached: true, notes, ..Report::new(&config.name, "") }
 }
 
-/// What clients notice where the store is not in the region that they sign for.
+/// What clients notice where the store is not in the gateway's region. Nothing is translated for those that may sign for any.
 fn other_region(server: &ServerConfig, report: &Report) -> Option<String> {
     let region = report.settings.iter().find(|setting| setting.key == "region")?.set.as_str()?;
     let noticed = match server.any_region {
@@ -122,8 +122,8 @@ fn other_region(server: &ServerConfig, report: &Report) -> Option<String> {
     };
     (region != server.region).then(|| {
         format!(
-            "clients sign for server.region = {:?}, this backend is asked for {region:?}; they may notice: {noticed}. Best set both to \
-             the store's own",
+            "server.region is {:?}, and this backend is asked for {region:?}; clients may notice: {noticed}. Best set both to the \
+             store's own",
             server.region
         )
     })
@@ -137,4 +137,29 @@ fn answer(reports: &[Report], json: bool) -> Answer {
         reports => reports.iter().map(text::text).collect(),
     };
     Answer { text, exit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::Outcome;
+
+    #[test]
+    fn another_region_is_told_of_by_what_is_not_translated() {
+        for (region, any_region, noticed) in [
+            ("here", false, None),
+            ("here", true, None),
+            ("mars", false, Some("notice: ListBuckets names the store's own. Best")),
+            ("mars", true, Some("notice: GetBucketLocation names the store's own, and a CreateBucket that names another")),
+        ] {
+            let server = ServerConfig { region: "here".into(), any_region, ..ServerConfig::default() };
+            let mut report = Report::new("store", "");
+            report.found("region", "set", region, Outcome::Change, "");
+            let note = other_region(&server, &report);
+            assert_eq!(note.is_some(), noticed.is_some(), "{note:?}");
+            let told = note.unwrap_or_default();
+            assert!(told.contains(noticed.unwrap_or_default()), "{told}");
+        }
+        assert_eq!(other_region(&ServerConfig::default(), &Report::new("embedded", "")), None);
+    }
 }

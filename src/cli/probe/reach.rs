@@ -26,7 +26,7 @@ pub struct Reached {
     pub asker: Asker,
     /// The buckets that it lists.
     pub buckets: Vec<String>,
-    /// Whether it takes the pair of the backend.
+    /// Whether it does not refuse the pair of the backend.
     pub takes_us: bool,
 }
 
@@ -69,11 +69,11 @@ async fn listed(mut config: BackendConfig, ground: &Ground<'_>, report: &mut Rep
     let buckets = buckets(&said);
     if takes_us {
         report.reached = true;
-        let lists = match said.is_ok() {
-            true => format!("lists buckets ({})", buckets.len()),
-            false => format!("does not list buckets for it ({said})"),
+        let of_us = match said.is_ok() {
+            true => format!("takes the access key {access_key:?}, lists buckets ({})", buckets.len()),
+            false => format!("does not refuse the access key {access_key:?}, but lists no buckets for it ({said})"),
         };
-        report.notes.push(format!("answered after {} ms, takes the access key {access_key:?}, {lists}", took.as_millis()));
+        report.notes.push(format!("answered after {} ms, {of_us}", took.as_millis()));
     }
     Ok(Reached { config, asker, buckets, takes_us })
 }
@@ -199,7 +199,7 @@ fn told(style: Addressing, tried: &Tried) -> String {
 
 /// The names in a list of buckets.
 fn buckets(said: &Said) -> Vec<String> {
-    let text = String::from_utf8_lossy(&said.body);
+    let text = said.document();
     let names = text.split("<Name>").skip(1).filter_map(|rest| Some(rest.split_once("</Name>")?.0));
     names.filter(|name| BucketName::new(name).is_some()).take(BUCKETS_MAX).map(str::to_owned).collect()
 }

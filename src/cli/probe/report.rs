@@ -41,7 +41,7 @@ pub struct Setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Taken {
-    /// The store takes the pair, whatever it lets it do.
+    /// The store does not refuse the pair, whatever it lets it do.
     Works,
     /// It does not.
     Refused,

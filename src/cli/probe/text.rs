@@ -49,14 +49,15 @@ pub fn text(report: &Report) -> String {
 }
 
 fn accounts(out: &mut String, report: &Report) {
-    for Account { identities, outcome, why, fix, .. } in &report.accounts {
+    for Account { identities, outcome, code, why, fix } in &report.accounts {
         let more = identities.len().saturating_sub(NAMED_MAX);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let whose = format!("account of {}{more}", identities[..identities.len().min(NAMED_MAX)].join(", "));
-        let said = match outcome {
-            Taken::Works => "works",
-            Taken::Refused => "REFUSED",
-            Taken::Unanswered => "not known: there was no answer",
+        let said = match (outcome, code) {
+            (Taken::Works, None) => "works".to_owned(),
+            (Taken::Works, Some(code)) => format!("not refused, but it may not list buckets ({code})"),
+            (Taken::Refused, _) => "REFUSED".to_owned(),
+            (Taken::Unanswered, _) => "not known: there was no answer".to_owned(),
         };
         comment(out, "  # ", &format!("{whose}: {said}"));
         if *outcome != Taken::Works {
@@ -111,6 +112,13 @@ mod tests {
             why: "the store does not know the access key \"AK\" (403 InvalidAccessKeyId)".into(),
             fix: "set it anew ".repeat(20),
         });
+        report.accounts.push(Account {
+            identities: vec!["j".into()],
+            outcome: Taken::Works,
+            code: Some("AccessDenied".into()),
+            why: String::new(),
+            fix: String::new(),
+        });
         report.accounts_untried = 3;
         report.left_behind.push("k".into());
         report
@@ -134,7 +142,7 @@ mod tests {
             "checksums = \"verify\"              # CHANGE to this, from \"forward\"\n    # an upload is refused: 501 NotImplemented\n",
             "content_md5 = true                # works\n  # account of i0, i1, i2, i3, i4 and 2 more: REFUSED\n  #   the store does",
             "  #   to do: set it anew",
-            "  # more accounts of identities that were not tried: 3\n  # LEFT BEHIND: the probe object k could",
+            "  # account of j: not refused, but it may not list buckets (AccessDenied)\n  # more accounts of identities that were not tried: 3\n  # LEFT BEHIND: the probe object k could",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

@@ -351,9 +351,9 @@ fn sum(algorithm: Algorithm, data: &[u8]) -> String {
     checksum.encoded()
 }
 
-/// Whether `text` stands in the body.
+/// Whether `text` stands in the document.
 pub fn has(said: &Said, text: &str) -> bool {
-    said.body.windows(text.len()).any(|window| window == text.as_bytes())
+    said.document().contains(text)
 }
 
 #[cfg(test)]

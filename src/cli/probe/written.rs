@@ -91,7 +91,7 @@ impl<'a> Written<'a> {
         let (mut seen, mut is_listed) = (BTreeSet::new(), false);
         for query in [format!("prefix={prefix}&versions="), format!("list-type=2&prefix={prefix}")] {
             let said = asker.ask(Method::GET, &format!("/{bucket}?{query}"), &[], Carried::default()).await;
-            let Ok(said) = said.as_ref().map(|said| String::from_utf8_lossy(&said.body)) else { continue };
+            let Ok(said) = said.as_ref().map(Said::document) else { continue };
             is_listed |= said.contains("<ListBucketResult") || said.contains("<ListVersionsResult");
             for (key, version) in listed(&said, prefix) {
                 let is_known = version.is_none() && seen.iter().any(|(known, _)| *known == key);
