@@ -75,7 +75,7 @@ impl Passthrough {
             return Err(failure.into());
         }
         let backend = &route.backend;
-        let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
+        let (response, pass) = answer.map_err(|error| Unanswered::of(error, ask.head).counted(backend))?;
         let status = response.status();
         let sender = ask.authenticated.sender(&backend.name);
         if status.is_success() && matches!(sender, Sender::Gateway) {
@@ -95,7 +95,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, &sender, pass).await;
+            return read_refusal(response, ask.head, backend, &sender, pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
@@ -246,7 +246,7 @@ fn moved() -> Error {
 /// The store did not answer in time; nothing else counts what was given up.
 fn late(ask: &Ask<'_>, backend: &Backend) -> Error {
     backend.metrics.attempts_no_answer.inc();
-    unanswered(Unanswered::late(ask.head), backend)
+    Unanswered::late(ask.head).counted(backend)
 }
 
 /// The request as the store gets it, but for host and signature.
@@ -266,14 +266,6 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
 fn not_asked(_: Open) -> Error {
     let message = "the store is failing, so the gateway does not ask it for now: nothing was sent; try again shortly";
     Error::new(Kind::ServiceUnavailable, message)
-}
-
-/// The error for the client; the edge logs it with the request's id.
-fn unanswered(unanswered: Unanswered, backend: &Backend) -> Error {
-    if unanswered.unknown {
-        backend.metrics.unknown_outcomes.inc();
-    }
-    unanswered.error
 }
 
 /// Why a body broke off: what its verification found, or else what the client did.
