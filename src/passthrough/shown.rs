@@ -99,11 +99,7 @@ async fn named_error(response: Response<Body>, names: Names) -> std::result::Res
 }
 
 /// Where a bucket is, for a client that signs for `region`. What is too long for that, or late, goes on as it is.
-async fn located(
-    response: Response<Body>,
-    region: &str,
-    patience: Duration,
-) -> std::result::Result<Response<Body>, BoxError> {
+async fn located(response: Response<Body>, region: &str, patience: Duration) -> std::result::Result<Response<Body>, BoxError> {
     let (mut head, body) = response.into_parts();
     // One more, as above.
     let peeked = peek(body, LOCATION_BYTES_MAX + 1, Instant::now() + patience).await;
