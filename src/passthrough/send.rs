@@ -48,7 +48,7 @@ impl Passthrough {
         verdict: &Verdict,
     ) -> Result<Response<Body>> {
         let name = &route.backend.name;
-        let mut response = self.send_to(ask, route, headers, body, verdict).await.map_err(|error| error.of_backend(name))?;
+        let mut response = self.send_to(ask, route, headers, body, verdict).await.map_err(ask.of_backend(name))?;
         response.extensions_mut().insert(AnsweredBy(name.clone()));
         Ok(response)
     }
