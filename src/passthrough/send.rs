@@ -22,7 +22,7 @@ use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
 use crate::backend::{
-    AnsweredBy, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body,
+    Asked, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body,
 };
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -38,7 +38,7 @@ type Answer = std::result::Result<(Response<Body>, Option<Pass>), BackendError>;
 
 impl Passthrough {
     /// Sends the request: what has no effect and no body as often as need be, anything else once. The permit waits inside the
-    /// answer's body. Answers and errors say which backend was asked.
+    /// answer's body. The request's line in the log, and errors, say which backend was asked.
     pub(super) async fn send(
         &self,
         ask: &Ask<'_>,
@@ -48,9 +48,10 @@ impl Passthrough {
         verdict: &Verdict,
     ) -> Result<Response<Body>> {
         let name = &route.backend.name;
-        let mut response = self.send_to(ask, route, headers, body, verdict).await.map_err(ask.of_backend(name))?;
-        response.extensions_mut().insert(AnsweredBy(name.clone()));
-        Ok(response)
+        if let Some(asked) = ask.head.extensions.get::<Asked>() {
+            asked.note(name);
+        }
+        self.send_to(ask, route, headers, body, verdict).await.map_err(ask.of_backend(name))
     }
 
     async fn send_to(
