@@ -118,8 +118,8 @@ where
     /// otherwise they are left to the store.
     ///
     /// # Errors
-    /// As [`Self::new`]; `InvalidRequest` for two checksums or one that we do not know, `BadDigest` for an empty body that has
-    /// another.
+    /// As [`Self::new`]; `InvalidRequest` for two checksums or one that we do not know, `InvalidDigest` for a `Content-MD5` that
+    /// is none, `BadDigest` for an empty body that has another.
     pub fn checking(payload: Payload, headers: &HeaderMap, body: B) -> Result<(Self, Verdict)> {
         let declared = [checksum::declared(headers)?, checksum::content_md5(headers)?].into_iter().flatten().collect();
         Self::declared(payload, headers, declared, body)

@@ -47,14 +47,16 @@ impl Declared {
 /// The `Content-MD5` in `headers`, if there is one.
 ///
 /// # Errors
-/// Those of a header that stands twice.
+/// `InvalidDigest` for one that is none; those of a header that stands twice.
 pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<Declared>> {
-    let value = single(headers, "content-md5")?;
-    Ok(value.map(|value| Declared {
-        value: String::from_utf8_lossy(value.trim_ascii()).into_owned(),
-        checksum: Checksum::new(Algorithm::Md5),
-        is_content_md5: true,
-    }))
+    let Some(value) = single(headers, "content-md5")? else { return Ok(None) };
+    let value = String::from_utf8_lossy(value.trim_ascii()).into_owned();
+    let checksum = Checksum::new(Algorithm::Md5);
+    if let Err(Mismatch::NoChecksum) = checksum.check(&value) {
+        let invalid = Error::new(Kind::InvalidDigest, "The Content-MD5 you specified was invalid.");
+        return Err(invalid.with_detail("Content-MD5", value));
+    }
+    Ok(Some(Declared { value, checksum, is_content_md5: true }))
 }
 
 /// The checksum that `headers` declare, if they do.
@@ -145,17 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn a_content_md5_is_that_of_the_data_or_a_bad_digest() {
+    fn a_content_md5_is_that_of_the_data_or_a_bad_digest_or_none() {
         let checked = |value: &'static str| {
             let headers =
                 HeaderMap::from_iter([(http::header::HeaderName::from_static("content-md5"), value.parse().expect("text"))]);
-            let mut declared = content_md5(&headers).expect("one").expect("there");
+            let mut declared = content_md5(&headers).map_err(|error| error.kind)?.expect("there");
             declared.update(b"123456789");
             declared.check().map_err(|error| error.kind)
         };
         assert_eq!(checked(" JfnnlDI7RTiF9RgfG2JNCw== "), Ok(()));
-        for wrong in ["1B2M2Y8AsgTpgAmY7PhCfg==", "", "AAAA", "25f9e794323b453885f5181f1b624d0b"] {
-            assert_eq!(checked(wrong), Err(Kind::BadDigest), "{wrong:?}");
+        assert_eq!(checked("1B2M2Y8AsgTpgAmY7PhCfg=="), Err(Kind::BadDigest));
+        for none in ["", "zz", "AAAA", "JfnnlDI7RTiF9RgfG2JNCw", "25f9e794323b453885f5181f1b624d0b"] {
+            assert_eq!(checked(none), Err(Kind::InvalidDigest), "{none:?}");
         }
         assert!(content_md5(&HeaderMap::new()).expect("nothing is wrong").is_none());
     }

@@ -24,7 +24,7 @@ pub use registry::{Backend, Heard, Registry, Store};
 pub use s3::credentials::KeyPair;
 pub use verdict::is_well;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -141,9 +141,25 @@ pub struct Taught;
 #[derive(Clone, Copy, Debug)]
 pub struct WaitedSince(pub tokio::time::Instant);
 
-/// Among the extensions of an answer that goes back: the backend that gave it, by its name in the settings.
-#[derive(Clone, Debug)]
-pub struct AnsweredBy(pub String);
+/// Among the extensions of a client's request: the backends that were asked for its sake, by their names in the settings.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Arc<Mutex<String>>);
+
+impl Asked {
+    /// Another is asked, or the same once more.
+    pub fn note(&self, name: &str) {
+        let mut names = self.0.lock().expect("adding a name does not panic");
+        if names.rsplit(',').next() != Some(name) {
+            let comma = if names.is_empty() { "" } else { "," };
+            names.extend([comma, name]);
+        }
+    }
+
+    /// The names, with commas between them, if there are any.
+    pub fn names(&self) -> Option<String> {
+        Some(self.0.lock().expect("adding a name does not panic").clone()).filter(|names| !names.is_empty())
+    }
+}
 
 /// Why there is no answer. The client is told no more than the kind.
 #[derive(Debug)]

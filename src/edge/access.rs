@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::activity::UnderWay;
 use super::slots::Slot;
-use crate::backend::BackendError;
+use crate::backend::{Asked, BackendError};
 use crate::error::{Error, Kind};
 use crate::telemetry::Metrics;
 use crate::types::RequestId;
@@ -28,6 +28,8 @@ struct Told {
     kind: Kind,
     message: String,
     cause: Option<String>,
+    /// The one that it came of asking.
+    backend: Option<String>,
 }
 
 /// See the module.
@@ -41,8 +43,8 @@ pub(super) struct AccessLine {
     pub client: Option<IpAddr>,
     pub operation: &'static str,
     pub identity: Option<String>,
-    /// The one that was asked, of a plain request.
-    pub backend: Option<String>,
+    /// The ones that were asked, of a plain request.
+    pub asked: Asked,
     pub status: u16,
     /// Bytes of the body that the connection has taken.
     pub bytes: u64,
@@ -70,7 +72,7 @@ impl AccessLine {
             client: None,
             operation: "none",
             identity: None,
-            backend: None,
+            asked: Asked::default(),
             status: CLIENT_LEFT,
             bytes: 0,
             whole: false,
@@ -90,9 +92,9 @@ impl AccessLine {
         if let Some(budget) = error.budget {
             self.metrics.refused_total.with_label_values(&[budget.name()]).inc();
         }
-        self.backend.clone_from(&error.backend);
         let message = error.message.chars().take(MESSAGE_CHARS_MAX).collect();
-        self.error = Some(Told { kind: error.kind, message, cause: error.source.as_deref().and_then(|source| cause(source)) });
+        let cause = error.source.as_deref().and_then(|source| cause(source));
+        self.error = Some(Told { kind: error.kind, message, cause, backend: error.backend.clone() });
     }
 }
 
@@ -103,6 +105,7 @@ impl Drop for AccessLine {
         self.metrics.request_seconds.with_label_values(&[self.operation]).observe(seconds);
         self.metrics.requests_total.with_label_values(&[self.operation, status_label(self.status)]).inc();
         let error = self.error.as_ref();
+        let backend = error.and_then(|error| error.backend.clone()).or_else(|| self.asked.names());
         // One line, at the level of what it tells.
         macro_rules! line {
             ($level:ident) => {
@@ -117,7 +120,7 @@ impl Drop for AccessLine {
                         http.status = self.status,
                         operation = self.operation,
                         identity = self.identity.as_deref().unwrap_or("-"),
-                        backend = self.backend.as_deref(),
+                        backend = backend.as_deref(),
                         bytes = self.bytes,
                         whole = self.whole,
                         cut = self.cut,

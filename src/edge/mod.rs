@@ -35,7 +35,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::timeout;
 
-use crate::backend::{AnsweredBy, Body, BoxError};
+use crate::backend::{Body, BoxError};
 use crate::error::{Budget, Error, Result};
 use crate::peer::Peer;
 use crate::stall::{BreakOff, STALL_GRACE, StallWatch, Wanted};
@@ -130,11 +130,12 @@ impl<H: Handler> Edge<H> {
         under_way: UnderWay,
     ) -> Response<Served> {
         let id = RequestId(self.random.lock().expect("drawing a number does not panic").random());
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let version = head.version;
         let cut = (version < Version::HTTP_2).then(|| peer.cut.clone());
         let mut line = AccessLine::begin(&head, id, self.access_log.load(Ordering::Relaxed), &self.metrics, under_way);
         line.client = from;
+        head.extensions.insert(line.asked.clone());
         line.slot = self.slot().await;
         let refused = head::check(&head).err();
         let mut is_last = refused.is_some();
@@ -174,9 +175,6 @@ impl<H: Handler> Edge<H> {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         (line.operation, line.identity, line.status) = (handled.operation, handled.identity, response.status().as_u16());
-        if let Some(AnsweredBy(name)) = response.extensions_mut().remove() {
-            line.backend = Some(name);
-        }
         let batch = response.extensions_mut().remove::<BreakOff>();
         let mut patience = self.config.client_stall;
         if is_small || http_body::Body::is_end_stream(response.body()) {

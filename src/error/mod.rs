@@ -27,6 +27,7 @@ pub enum Kind {
     InvalidAccessKeyId,
     InvalidArgument,
     InvalidBucketName,
+    InvalidDigest,
     InvalidPolicyDocument,
     InvalidRequest,
     InvalidToken,
@@ -68,6 +69,7 @@ impl Kind {
             Self::InvalidAccessKeyId => (403, "InvalidAccessKeyId"),
             Self::InvalidArgument => (400, "InvalidArgument"),
             Self::InvalidBucketName => (400, "InvalidBucketName"),
+            Self::InvalidDigest => (400, "InvalidDigest"),
             Self::InvalidPolicyDocument => (400, "InvalidPolicyDocument"),
             Self::InvalidRequest => (400, "InvalidRequest"),
             Self::InvalidToken => (400, "InvalidToken"),
@@ -190,10 +192,10 @@ impl Error {
     }
 
     /// It came of asking the backend of this name. The log says so, and so does the message where it is the backend's fault, or
-    /// ours with it, and not the client's: then somebody has to look after that backend.
-    pub fn of_backend(mut self, name: &str) -> Self {
+    /// ours with it, and not the client's: then somebody has to look after that backend. Unless the client `is_told` no name.
+    pub fn of_backend(mut self, name: &str, is_told: bool) -> Self {
         if self.backend.is_none() {
-            if (502..=504).contains(&self.kind.status()) {
+            if is_told && (502..=504).contains(&self.kind.status()) {
                 self.message = format!("{} (backend {name:?})", self.message).into();
             }
             self.backend = Some(name.to_owned());
@@ -226,9 +228,12 @@ mod tests {
 
     #[test]
     fn who_reads_of_a_fault_knows_which_backend_to_look_after() {
-        let told = |kind| Error::new(kind, "no answer").of_backend("one").of_backend("two");
+        let of = |kind, is_told| Error::new(kind, "no answer").of_backend("one", is_told).of_backend("two", true);
+        let told = |kind| of(kind, true);
         for kind in [Kind::BadGateway, Kind::ServiceUnavailable, Kind::GatewayTimeout, Kind::SlowDown] {
             assert_eq!(told(kind).message, "no answer (backend \"one\")");
+            let untold = of(kind, false);
+            assert_eq!((untold.message.as_ref(), untold.backend.as_deref()), ("no answer", Some("one")));
         }
         for kind in [Kind::IncompleteBody, Kind::AccessDenied, Kind::NotImplemented, Kind::InternalError] {
             assert_eq!((told(kind).message.as_ref(), told(kind).backend.as_deref()), ("no answer", Some("one")));

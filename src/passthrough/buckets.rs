@@ -23,7 +23,7 @@ use super::deletes::Reserved;
 use super::upload::{self, Carried};
 use super::{Ask, Passthrough, Route, rewrite, xml_response};
 use crate::auth::action::LIST_BUCKETS;
-use crate::auth::{Payer, Permission};
+use crate::auth::{Payer, Permission, Scheme};
 use crate::backend::{Backend, Body, empty_body};
 use crate::error::xml::element;
 use crate::error::{Error, Kind, Result};
@@ -104,7 +104,7 @@ impl Passthrough {
         }
         headers.remove(header::CONTENT_LENGTH);
         for backend in self.routes.reachable(Arc::ptr_eq) {
-            let named = |error: Error| error.of_backend(&backend.name);
+            let named = ask.of_backend(&backend.name);
             let mut token: Option<String> = None;
             let mut pages = 0;
             loop {
@@ -112,10 +112,10 @@ impl Passthrough {
                 let route = Route { backend: Arc::clone(backend), path, renamed: None, source: None, form: None };
                 let response = self.send(&ask, &route, headers.clone(), empty_body(), &verdict).await?;
                 if response.status() != StatusCode::OK {
-                    return Err(refused(backend, response.status()));
+                    return Err(refused(&ask, backend, response.status()));
                 }
                 reserved.pay((list.kept.len() * BUCKET_BYTES + 2 * ASKED_BYTES_MAX) as u64).await?;
-                let document = rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await.map_err(named)?;
+                let document = rewrite::whole(response.into_body(), ASKED_BYTES_MAX).await.map_err(&named)?;
                 let page = Page::read(&document, |bucket| {
                     for name in self.routes.names_of(|other| Arc::ptr_eq(other, backend), &bucket.name) {
                         list.add(name, bucket);
@@ -155,16 +155,19 @@ fn path(token: Option<&str>, region: Option<&str>) -> Result<PathAndQuery> {
 }
 
 /// A backend that does not list its buckets.
-fn refused(backend: &Backend, status: StatusCode) -> Error {
+fn refused(ask: &Ask<'_>, backend: &Backend, status: StatusCode) -> Error {
     tracing::warn!(backend = backend.name, status = status.as_u16(), "no list of buckets: the backend does not give its own");
     let kind = match status.as_u16() {
         401 | 403 => Kind::AccessDenied,
         429 | 500..=599 => Kind::ServiceUnavailable,
         _ => Kind::BadGateway,
     };
-    // Named whatever the status: who asks cannot know that there is more than one.
-    let message =
-        format!("the backend {:?} answered {} when asked for its buckets, and half a list is none", backend.name, status.as_u16());
+    // Named whatever the status: who asks cannot know that there is more than one. But not to anybody.
+    let which = match ask.authenticated.scheme {
+        Scheme::Nobody => "a backend".to_owned(),
+        _ => format!("the backend {:?}", backend.name),
+    };
+    let message = format!("{which} answered {} when asked for its buckets, and half a list is none", status.as_u16());
     Error { backend: Some(backend.name.clone()), ..Error::new(kind, message) }
 }
 

@@ -5,6 +5,8 @@
 //! Invariant: the store gets each field that was judged, none that was not, and the key that was judged. It checks the same
 //! conditions again, and answers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, Version, header};
@@ -105,15 +107,21 @@ impl Passthrough {
         let body = Body::new(body.map_err(BoxError::from));
         let response = self.send(&ask, &route, headers, body, &verdict).await?;
         if let Some(url) = redirect.filter(|_| response.status() == StatusCode::SEE_OTHER) {
-            return redirected(response, &url, (name, bucket));
+            let mut response = redirected(response, &url, (name, bucket))?;
+            self.show_own_region(response.headers_mut());
+            return Ok(response);
         }
         let stored = response.status().is_success();
         let (is_created, url) = (response.status() == StatusCode::CREATED, url(&ask, bucket, key));
+        let backend = Arc::clone(&route.backend);
         let mut response = self.finish(&ask, route, response).await?;
         if stored && response.headers().contains_key(header::LOCATION) {
             response.headers_mut().insert(header::LOCATION, HeaderValue::from_str(&url).map_err(|e| internal(e.into()))?);
         }
-        if is_created { created(response, bucket, &url).await } else { Ok(response) }
+        match is_created {
+            true => created(response, bucket, &url).await.map_err(ask.of_backend(&backend.name)),
+            false => Ok(response),
+        }
     }
 }
 

@@ -75,6 +75,14 @@ pub struct Ask<'a> {
     pub secure: bool,
 }
 
+impl Ask<'_> {
+    /// For what came of asking the backend of this `name`. Who has not signed is not told the name, since anybody may ask.
+    fn of_backend(&self, name: &str) -> impl Fn(Error) -> Error {
+        let is_told = self.authenticated.scheme != Scheme::Nobody;
+        move |error| error.of_backend(name, is_told)
+    }
+}
+
 /// Where a request goes.
 struct Route {
     backend: Arc<Backend>,
@@ -203,25 +211,29 @@ impl Passthrough {
                 "backend redirects; check its endpoint and region"
             );
             let error = Error::new(Kind::BadGateway, "the store answered with a redirect, which is not followed");
-            return Err(error.of_backend(&route.backend.name));
+            return Err(ask.of_backend(&route.backend.name)(error));
         }
         // The version is that of the store's connection, not of the client's.
         *response.version_mut() = Version::HTTP_11;
         headers::strip_answer(response.headers_mut());
         self.show_own(ask, &route, response.headers_mut());
         let region = self.region.as_ref().and_then(|region| region.to_str().ok());
-        shown::to_client(ask, &route, region, response).await.map_err(|error| error.of_backend(&route.backend.name))
+        shown::to_client(ask, &route, region, response).await.map_err(ask.of_backend(&route.backend.name))
     }
 
     /// Replaces what would show the store, however often it is said.
     fn show_own(&self, ask: &Ask<'_>, route: &Route, headers: &mut HeaderMap) {
-        if let (true, Some(region)) = (headers.contains_key("x-amz-bucket-region"), &self.region) {
-            headers.insert("x-amz-bucket-region", region.clone());
-        }
+        self.show_own_region(headers);
         if let Some(said) = headers.get(header::LOCATION) {
             let own = rewrite::location(said, ask.target, ask.head.uri.path(), route.renamed.is_some());
             let own = own.unwrap_or_else(|| said.clone());
             headers.insert(header::LOCATION, own);
+        }
+    }
+
+    fn show_own_region(&self, headers: &mut HeaderMap) {
+        if let (true, Some(region)) = (headers.contains_key("x-amz-bucket-region"), &self.region) {
+            headers.insert("x-amz-bucket-region", region.clone());
         }
     }
 
@@ -264,7 +276,7 @@ impl Passthrough {
         }
         let (mut head, body) = response.into_parts();
         let document = rewrite::whole(body, DELETE_BODY_BYTES_MAX).await;
-        let merged = document.and_then(|document| judged.merge(&document)).map_err(|error| error.of_backend(&backend.name))?;
+        let merged = document.and_then(|document| judged.merge(&document)).map_err(ask.of_backend(&backend.name))?;
         head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(merged.len()));
         Ok(Response::from_parts(head, full_body(merged)))
     }

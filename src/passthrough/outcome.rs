@@ -1,10 +1,10 @@
 //! What a client is told when the store gave no answer: whether anything was sent, whether it may be sent again, and how to find
-//! out what has become of a write. Pure.
+//! out what has become of a write. Pure, but for a count.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{Backend, BackendError, BackendErrorKind, BoxError};
 use crate::error::{Error, Kind};
 use crate::types::{percent_decode, query_pairs};
 
@@ -44,6 +44,20 @@ impl Unanswered {
     pub fn late(head: &Parts) -> Self {
         let late = Self::told(Kind::GatewayTimeout, "the store did not answer in time", head);
         Self { error: late.error.with_source(std::io::Error::from(std::io::ErrorKind::TimedOut)), ..late }
+    }
+
+    /// A request whose answer broke off before any of it was passed on.
+    pub fn broken(source: BoxError, head: &Parts) -> Self {
+        let broken = Self::told(Kind::BadGateway, "the store broke off in its answer", head);
+        Self { error: broken.error.with_source(source), ..broken }
+    }
+
+    /// The error for the client, and counted at `backend` where the outcome is unknown.
+    pub fn counted(self, backend: &Backend) -> Error {
+        if self.unknown {
+            backend.metrics.unknown_outcomes.inc();
+        }
+        self.error
     }
 
     fn known(error: Error) -> Self {

@@ -2,14 +2,16 @@
 //! was signed, and with it the store's address. In: an answer of 400, 403 or 503; out: the same, or the error that the client is told
 //! in its place. Invariant: no more than 64 KiB are held, and none for longer than an attempt's time.
 
-use http::{Method, Response};
+use http::Response;
+use http::request::Parts;
 use http_body::Body as _;
 use tokio::time::Instant;
 
+use super::outcome::Unanswered;
 use crate::backend::breaker::Pass;
 use crate::backend::peek::{End, Peeked, peek};
 use crate::backend::warnings::Warning;
-use crate::backend::{Backend, Body, BoxError, Heard, Sender, WaitedSince, s3};
+use crate::backend::{Backend, Body, Heard, Sender, WaitedSince, s3};
 use crate::error::{Error, Kind, Result};
 
 /// Bytes of a store's refusal that are looked through for its code.
@@ -21,7 +23,7 @@ pub const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// alone.
 pub async fn read_refusal(
     response: Response<Body>,
-    method: &Method,
+    asked: &Parts,
     backend: &Backend,
     sender: &Sender,
     pass: Option<Pass>,
@@ -29,14 +31,15 @@ pub async fn read_refusal(
     let since = response.extensions().get().map_or_else(Instant::now, |WaitedSince(since)| *since);
     let until = since + backend.attempt_timeout;
     let (head, body) = response.into_parts();
-    let heard = Heard { method, status: head.status, code: None, is_whole: body.is_end_stream() };
+    let heard = Heard { method: &asked.method, status: head.status, code: None, is_whole: body.is_end_stream() };
     let peeked = peek(body, ERROR_BYTES_MAX, until).await;
     let is_here = matches!(peeked.end, End::Whole | End::TooLong(_));
     let code = s3::error_code(&peeked.seen).filter(|_| is_here);
     backend.judge(pass, &Heard { code: code.as_deref(), ..heard });
+    let broken = |source| Unanswered::broken(source, asked).counted(backend);
     let peeked = match peeked {
-        Peeked { end: End::Broken(error), .. } => return Err(broken_error(error)),
-        Peeked { end: End::TooSlow(_), .. } => return Err(broken_error("the rest of it did not come in time".into())),
+        Peeked { end: End::Broken(error), .. } => return Err(broken(error)),
+        Peeked { end: End::TooSlow(_), .. } => return Err(broken("the rest of it did not come in time".into())),
         peeked => peeked,
     };
     if let Some(error) = code.as_deref().and_then(|code| refused_signature(code, backend, sender)) {
@@ -87,9 +90,4 @@ fn refused_signature(code: &str, backend: &Backend, sender: &Sender) -> Option<E
         kind,
         "the store refuses the account that this identity has there, not the key that the request is signed with",
     ))
-}
-
-/// What the client is told of an answer that broke off before it was passed on.
-pub fn broken_error(source: BoxError) -> Error {
-    Error::new(Kind::BadGateway, "the store broke off in its answer").with_source(source)
 }

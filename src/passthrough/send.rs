@@ -22,7 +22,7 @@ use crate::backend::breaker::{Cause, Open, Pass, Target};
 use crate::backend::limited::{Lane, Overloaded, Permit, Serving};
 use crate::backend::retry_budget::Retry;
 use crate::backend::{
-    AnsweredBy, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body,
+    Asked, Backend, BackendError, BackendErrorKind, Body, BoxError, Elsewhere, Heard, Sender, Taught, empty_body,
 };
 use crate::error::{Budget, Error, Kind, Result};
 
@@ -38,7 +38,7 @@ type Answer = std::result::Result<(Response<Body>, Option<Pass>), BackendError>;
 
 impl Passthrough {
     /// Sends the request: what has no effect and no body as often as need be, anything else once. The permit waits inside the
-    /// answer's body. Answers and errors say which backend was asked.
+    /// answer's body. The request's line in the log, and errors, say which backend was asked.
     pub(super) async fn send(
         &self,
         ask: &Ask<'_>,
@@ -48,9 +48,10 @@ impl Passthrough {
         verdict: &Verdict,
     ) -> Result<Response<Body>> {
         let name = &route.backend.name;
-        let mut response = self.send_to(ask, route, headers, body, verdict).await.map_err(|error| error.of_backend(name))?;
-        response.extensions_mut().insert(AnsweredBy(name.clone()));
-        Ok(response)
+        if let Some(asked) = ask.head.extensions.get::<Asked>() {
+            asked.note(name);
+        }
+        self.send_to(ask, route, headers, body, verdict).await.map_err(ask.of_backend(name))
     }
 
     async fn send_to(
@@ -75,7 +76,7 @@ impl Passthrough {
             return Err(failure.into());
         }
         let backend = &route.backend;
-        let (response, pass) = answer.map_err(|error| unanswered(Unanswered::of(error, ask.head), backend))?;
+        let (response, pass) = answer.map_err(|error| Unanswered::of(error, ask.head).counted(backend))?;
         let status = response.status();
         let sender = ask.authenticated.sender(&backend.name);
         if status.is_success() && matches!(sender, Sender::Gateway) {
@@ -95,7 +96,7 @@ impl Passthrough {
             }),
         };
         if matches!(status.as_u16(), 400 | 403 | 503) {
-            return read_refusal(response, method, backend, &sender, pass).await;
+            return read_refusal(response, ask.head, backend, &sender, pass).await;
         }
         backend.judge(pass, &Heard { method, status, code: None, is_whole });
         Ok(response)
@@ -246,7 +247,7 @@ fn moved() -> Error {
 /// The store did not answer in time; nothing else counts what was given up.
 fn late(ask: &Ask<'_>, backend: &Backend) -> Error {
     backend.metrics.attempts_no_answer.inc();
-    unanswered(Unanswered::late(ask.head), backend)
+    Unanswered::late(ask.head).counted(backend)
 }
 
 /// The request as the store gets it, but for host and signature.
@@ -266,14 +267,6 @@ fn request(ask: &Ask<'_>, route: &Route, headers: HeaderMap, body: Body) -> Requ
 fn not_asked(_: Open) -> Error {
     let message = "the store is failing, so the gateway does not ask it for now: nothing was sent; try again shortly";
     Error::new(Kind::ServiceUnavailable, message)
-}
-
-/// The error for the client; the edge logs it with the request's id.
-fn unanswered(unanswered: Unanswered, backend: &Backend) -> Error {
-    if unanswered.unknown {
-        backend.metrics.unknown_outcomes.inc();
-    }
-    unanswered.error
 }
 
 /// Why a body broke off: what its verification found, or else what the client did.

@@ -11,12 +11,13 @@ use http_body_util::StreamBody;
 use tokio::time::Instant;
 
 use super::location::{LOCATION_BYTES_MAX, in_region};
-use super::refusal::{ERROR_BYTES_MAX, broken_error};
+use super::outcome::Unanswered;
+use super::refusal::ERROR_BYTES_MAX;
 use super::rename::{self, Names};
 use super::rewrite::{self, Naming};
 use super::{Ask, Route};
 use crate::backend::peek::{End, peek};
-use crate::backend::{Body, full_body};
+use crate::backend::{Body, BoxError, full_body};
 use crate::error::Result;
 use crate::route::host;
 
@@ -57,13 +58,14 @@ pub async fn to_client(ask: &Ask<'_>, route: &Route, region: Option<&str>, respo
     if http_body::Body::is_end_stream(response.body()) || !(is_error || status.is_success()) {
         return Ok(response);
     }
+    let broken = |error| Unanswered::broken(error, ask.head).counted(&route.backend);
     match is_error {
-        true => named_error(response, route.names(ask)).await,
+        true => named_error(response, route.names(ask)).await.map_err(broken),
         // A store that does not know of uploads gives the object; a list of parts has no such header.
         false if ask.head.method == Method::GET && response.headers().contains_key(header::ETAG) => Ok(response),
         false => Ok(match (route.naming(ask), region) {
             (Naming::Nothing, _) | (Naming::Region, None) => response,
-            (Naming::Region, Some(region)) => located(response, region, route.backend.response_timeout).await?,
+            (Naming::Region, Some(region)) => located(response, region, route.backend.response_timeout).await.map_err(broken)?,
             (Naming::Bucket | Naming::Place, _) => named(response, route.names(ask)),
         }),
     }
@@ -77,7 +79,7 @@ fn named(mut response: Response<Body>, names: Names) -> Response<Body> {
 }
 
 /// An error with its client's names. As a rule it is short and here at once, and then its length is known; what is not streams on.
-async fn named_error(response: Response<Body>, names: Names) -> Result<Response<Body>> {
+async fn named_error(response: Response<Body>, names: Names) -> std::result::Result<Response<Body>, BoxError> {
     let length = response.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_none_or(|length| length > ERROR_BYTES_MAX) {
         return Ok(named(response, names));
@@ -86,23 +88,25 @@ async fn named_error(response: Response<Body>, names: Names) -> Result<Response<
     let (mut head, body) = response.into_parts();
     // One more than may be, so that the end of what is just as long is seen.
     let peeked = peek(body, ERROR_BYTES_MAX + 1, until).await;
-    if let End::Whole = peeked.end {
-        let whole = rename::whole(&peeked.seen, &names).map_err(broken_error)?;
-        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
-        return Ok(Response::from_parts(head, full_body(whole)));
+    match peeked.end {
+        End::Whole => {}
+        End::TooLong(_) | End::TooSlow(_) => return Ok(named(Response::from_parts(head, peeked.into_body()), names)),
+        End::Broken(error) => return Err(error),
     }
-    Ok(named(Response::from_parts(head, peeked.into_body()), names))
+    let whole = rename::whole(&peeked.seen, &names)?;
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+    Ok(Response::from_parts(head, full_body(whole)))
 }
 
 /// Where a bucket is, for a client that signs for `region`. What is too long for that, or late, goes on as it is.
-async fn located(response: Response<Body>, region: &str, patience: Duration) -> Result<Response<Body>> {
+async fn located(response: Response<Body>, region: &str, patience: Duration) -> std::result::Result<Response<Body>, BoxError> {
     let (mut head, body) = response.into_parts();
     // One more, as above.
     let peeked = peek(body, LOCATION_BYTES_MAX + 1, Instant::now() + patience).await;
     match peeked.end {
         End::Whole => {}
         End::TooLong(_) | End::TooSlow(_) => return Ok(Response::from_parts(head, peeked.into_body())),
-        End::Broken(error) => return Err(broken_error(error)),
+        End::Broken(error) => return Err(error),
     }
     let document = in_region(&peeked.seen, region).unwrap_or(peeked.seen);
     if !head.headers.contains_key(header::CONTENT_LENGTH) {

@@ -104,6 +104,7 @@ pub async fn prepare(
     }
     if chunked {
         strip_framing(headers);
+        headers.remove("x-amz-trailer");
         let none = || Error::new(Kind::MissingContentLength, "x-amz-decoded-content-length is missing");
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length.ok_or_else(none)?));
     }

@@ -12,6 +12,7 @@ import socket
 import xml.etree.ElementTree as ElementTree
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -20,6 +21,7 @@ from support.batch import batch_get
 from support.gateway import LIMITED, NOTHING, READ_ONLY, Backend, Gateway
 from support.rawsocket import read_answer
 from support.store import Credentials, Target
+from support.versitygw import VersityGw
 from support.wire import (
     Answer,
     Request,
@@ -308,12 +310,30 @@ def test_a_list_of_deletes_that_is_not_what_its_digest_says_deletes_nothing(gate
     sha256 = base64.b64encode(hashlib.sha256(body).digest()).decode()
     for headers, code in (
         ({"Content-MD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "BadDigest"),
+        ({"Content-MD5": "zz"}, "InvalidDigest"),
+        ({"Content-MD5": ""}, "InvalidDigest"),
+        ({"Content-MD5": "1B2M2Y8AsgTpgAmY7PhCfg"}, "InvalidDigest"),
         ({"x-amz-checksum-crc32": crc32(body + b" ")}, "BadDigest"),
         ({"x-amz-checksum-crc32": "AAAA"}, "InvalidRequest"),
         ({"x-amz-checksum-crc32": crc32(body), "x-amz-checksum-sha256": sha256}, "InvalidRequest"),
     ):
         assert_refused(call(gateway.s3, "POST", f"/{ALLOWED}?delete=", headers, body), 400, code)
     assert call(store, "HEAD", path).status == 200
+
+
+def test_what_a_list_of_deletes_announces_behind_it_is_the_stores_to_judge(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    """versitygw takes it for the digest that it asks for."""
+    store = VersityGw(tmp_path)
+    gateway = start_gateway([Backend("store", "*", store.target)], name="announced")
+    assert call(store.target, "PUT", f"/{ALLOWED}").status == 200
+    body, announced = b"<Delete><Object><Key>k</Key></Object></Delete>", {"x-amz-trailer": "x-amz-checksum-crc32"}
+    for target in (store.target, gateway.s3):
+        answer = call(target, "POST", f"/{ALLOWED}?delete=", announced, body)
+        assert answer.status == 200, answer
+    assert gateway.stop() == 0
+    store.stop()
 
 
 def put_with_wrong_hash(target: Target, path: str, body: bytes) -> Request:

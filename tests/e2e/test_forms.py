@@ -25,6 +25,7 @@ from support.clients import boto3_client
 from support.gateway import DOMAIN, LIMITED, READ_ONLY, Backend, Gateway
 from support.process import wait_for
 from support.rawsocket import read_answer
+from support.scripted import CLOSE, ScriptedStore, answer
 from support.store import Credentials, Target
 from support.versitygw import VersityGw
 from support.wire import Answer, Request, call, object_path, send, sign
@@ -348,6 +349,24 @@ def test_a_form_of_version_2_where_that_is_let_in(lenient: Stage) -> None:
         answer = send(lenient.s3, request(lenient.s3, f"/s3/{BUCKET}", form(key, secret)))
         assert answer.status == status, answer
         assert stored(lenient, BUCKET, key).status == (200 if status == 204 else 404)
+
+
+def test_what_a_store_says_of_a_form_is_not_all_passed_on(start_gateway: Callable[..., Gateway]) -> None:
+    """Neither half a document nor the store's own region."""
+    store = ScriptedStore()
+    gateway = start_gateway([Backend("scripted", "*", store.target)], name="said-of-forms")
+    store.on("half", lambda _: answer(201, {"content-length": "500"}, b"<PostResponse>") + CLOSE)
+    half = post(gateway.s3, "half", encode(presigned(gateway.s3, "half", "k", {"success_action_status": "201"})))
+    message = half.xml("Message") or ""
+    assert (half.status, half.xml("Code")) == (502, "BadGateway"), half
+    assert '(backend "scripted")' in message and "outcome is unknown" in message, half
+    said = {"location": f"{SITE}?bucket=on", "x-amz-bucket-region": "region-of-the-store"}
+    store.on("on", lambda _: answer(303, said))
+    on = post(gateway.s3, "on", encode(presigned(gateway.s3, "on", "k", {"success_action_redirect": SITE})))
+    assert (on.status, on.get("location")) == (303, said["location"]), on
+    assert on.get("x-amz-bucket-region") == gateway.s3.region
+    assert gateway.stop() == 0
+    store.stop()
 
 
 # What the store gets

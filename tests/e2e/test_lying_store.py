@@ -129,6 +129,23 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 500, 503])
+def test_a_short_error_that_breaks_off_is_a_bad_gateway(gateway: Gateway, scripted: ScriptedStore, status: int) -> None:
+    """The client has heard nothing yet, and so is told what became of its request."""
+    half = answer(status, {"content-length": "300"}, b"<Error><Code>X</Code>" + ADDRESS.encode()) + CLOSE
+    scripted.on("lie-error", lambda _: half)
+    counter = "batchgate_passthrough_unknown_outcomes_total"
+    for method, body in (("GET", b""), ("PUT", b"body"), ("DELETE", b"")):
+        before = gateway.metric(counter)
+        heard = call(gateway.s3, method, "/lie-error/k", {}, body)
+        message = heard.xml("Message") or ""
+        assert (heard.status, heard.xml("Code")) == (502, "BadGateway"), heard
+        assert '(backend "scripted")' in message, heard
+        assert ("outcome is unknown" in message) == (method != "GET"), heard
+        assert gateway.metric(counter) == before + (method != "GET")
+        assert_nothing_of(heard, scripted)
+
+
 @pytest.mark.parametrize("lie", BROKEN)
 def test_an_answer_that_breaks_off_is_seen_to_break(gateway: Gateway, scripted: ScriptedStore, lie: str) -> None:
     scripted.on("lie-body", lambda _: BROKEN[lie])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import socket
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 import zlib
@@ -198,13 +199,14 @@ def test_half_a_list_of_buckets_is_an_error(partly: Gateway, scripted: ScriptedS
     assert_nothing_of(listed, scripted.authority, "10.9.8.7", "routes-mem-x", "memory")
 
 
-def logged(gateway: Gateway, path: str) -> dict[str, Any]:
-    """The access line of a path that was asked for once."""
+def logged(gateway: Gateway, path: str, status: int | None = None) -> dict[str, Any]:
+    """The first access line of a path, or of its answers with a status."""
 
     def line() -> dict[str, Any] | None:
         all_lines = [json.loads(text) for text in gateway.process.stderr().splitlines()]
         fields = [line.get("fields", line) for line in all_lines if line.get("target") == "batchgate::access"]
-        return next((line for line in fields if line["http.path"] == path), None)
+        of_path = (line for line in fields if line["http.path"] == path)
+        return next((line for line in of_path if status in (None, line["http.status"])), None)
 
     return wait_for(f"the line of {path}", line, 10)
 
@@ -230,6 +232,52 @@ def test_the_log_says_who_asked_and_which_backend(partly: Gateway, scripted: Scr
     assert call(partly.as_identity(NOTHING), "GET", "/denies/nothing").status == 403
     line = logged(partly, "/denies/nothing")
     assert "backend" not in line and line["client.address"] == "127.0.0.1", line
+
+
+def test_the_log_says_which_backend_a_client_did_not_wait_for(partly: Gateway, scripted: ScriptedStore) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def hangs(_: Ask) -> bytes:
+        asked.set()
+        left.wait(20)
+        return CLOSE
+
+    scripted.on("hangs", hangs)
+    with socket.create_connection(partly.s3.address, timeout=20) as sock:
+        sock.sendall(sign(partly.s3, "GET", "/hangs/k").raw())
+        assert asked.wait(20)
+    line = logged(partly, "/hangs/k")
+    left.set()
+    assert (line["http.status"], line["backend"]) == (499, "scripted"), line
+
+
+def test_the_log_says_which_backends_one_list_is_of(partly: Gateway, scripted: ScriptedStore) -> None:
+    scripted.on("", lambda _: listing(["a"]))
+    assert names(call(partly.s3, "GET", "/")) == ["a", "routes-mem-x"]
+    assert sorted(logged(partly, "/", 200)["backend"].split(",")) == ["memory", "scripted"]
+
+
+def test_who_has_not_signed_is_not_told_which_backend(start_gateway: Callable[..., Gateway]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = Target(f"http://127.0.0.1:{closed.getsockname()[1]}", Credentials("K", "secret"))
+    backends = [Backend("memory", "routes-mem-*", None), Backend("acme-dc1", "*", dead)]
+    log = '[log]\nformat = "json"\n'
+    gateway = start_gateway(backends, log, "untold", "anonymous = true")
+    asking = {"Origin": "http://site.test", "Access-Control-Request-Method": "PUT"}
+    asks = (
+        ("OPTIONS", "/b/o", asking, 503, "acme-dc1"),
+        ("GET", "/b/g", {}, 503, "acme-dc1"),
+        ("PUT", "/b/p", {}, 503, "acme-dc1"),
+        ("GET", "/", {}, 403, "memory"),
+    )
+    for method, path, headers, status, backend in asks:
+        host = gateway.s3.endpoint.removeprefix("http://")
+        heard = send(gateway.s3, Request.framed(method, path, host, list(headers.items()), b""))
+        assert heard.status == status, heard
+        assert_nothing_of(heard, "acme", "dc1", "memory")
+        assert logged(gateway, path)["backend"] == backend
+    told = call(gateway.s3, "GET", "/b/signed")
+    assert told.status == 503 and '(backend "acme-dc1")' in (told.xml("Message") or ""), told
 
 
 # A bucket that has another name at the store
