@@ -636,6 +636,21 @@ def test_a_body_that_was_sent_to_the_wrong_place_is_asked_for_again(
     boto3_client(odd.s3).put_object(Bucket=other, Key="k", Body=b"body")
 
 
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_new_bucket_is_made_where_the_store_says(odd: Gateway, scripted: ScriptedStore, name: str) -> None:
+    """At once without a document, and by the client's next try with one."""
+    for kind, body, statuses in (("bare", b"", [200]), ("said", created(TRUE_REGION), [503, 200])):
+        bucket = f"one-{name}-{kind}"
+        scripted.on(bucket, in_region(ELSEWHERE[name]))
+        assert [call(odd.s3, "PUT", f"/{bucket}", {}, body).status for _ in statuses] == statuses, kind
+        asks = [(ask.region, ask.body) for ask in scripted.of(bucket)]
+        assert asks == [("us-east-1", body), (TRUE_REGION, body)], kind
+        # Where it was is not where the next of that name is made.
+        assert call(odd.s3, "DELETE", f"/{bucket}").status == 204
+        call(odd.s3, "PUT", f"/{bucket}", {}, body)
+        assert scripted.of(bucket)[3].region == "us-east-1", kind
+
+
 def lead_astray(elsewhere: ScriptedStore, status: int) -> Callable[[Ask], bytes]:
     host = elsewhere.authority
     members = f"<Endpoint>{host}</Endpoint>"
