@@ -5,7 +5,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 
 use super::error::printable;
-use crate::config::is_base_path;
+use crate::config::{is_authority, is_base_path};
 
 /// What the URL of an endpoint says.
 #[derive(Debug)]
@@ -38,9 +38,7 @@ impl EndpointUrl {
         if !matches!(scheme.as_str(), "http" | "https") {
             return wrong(": it must begin with http:// or https://");
         }
-        // A port that is no 16-bit number leaves text behind the host without being a port.
-        let has_port = authority.as_str().len() > authority.host().len();
-        if authority.host().is_empty() || (has_port && matches!(authority.port_u16(), None | Some(0))) {
+        if !is_authority(authority.as_str()) {
             return wrong(": the host or the port is wrong");
         }
         // The parser drops a fragment.
@@ -90,6 +88,16 @@ mod tests {
             ("http://host:", "the host or the port"),
             ("http://host:0", "the host or the port"),
             ("http://host:99999/s3", "the host or the port"),
+            ("http://host:+1", "the host or the port"),
+            ("http://[::1]x:1", "the host or the port"),
+            ("http://a%20b", "is no URL"),
+            ("http://a\"b", "is no URL"),
+            ("http://a<b>", "is no URL"),
+            ("http://a\\b", "is no URL"),
+            ("http://a|b", "is no URL"),
+            ("http://h/s3\n/x", "is no URL"),
+            (" http://h", "is no URL"),
+            ("http://h\0", "is no URL"),
             ("http://host?x", "(`?`)"),
             ("http://host/s3?", "(`?`)"),
             ("http://host#x", "(`#`)"),

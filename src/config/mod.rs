@@ -7,6 +7,7 @@
 //! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `files` (what they name), `load` (which keys there are), `validate` (rules over
 //! several keys), `schema` (the same for editors).
 
+mod endpoint;
 mod files;
 mod load;
 mod parties;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use endpoint::{is_authority, is_base_path};
 pub use files::{DOCUMENT_BYTES_MAX, SECRET_BYTES_MAX, TABLES_BYTES_MAX};
 pub use load::load;
 pub use parties::{
@@ -37,7 +39,6 @@ pub use problem::{Origin, Problem, nearest};
 pub use quirks::{Checksums, PayloadSigning, Quirks};
 pub use schema::schema;
 pub use tree::{Flag, Sources};
-pub use validate::is_base_path;
 pub use value::{ByteSize, DurationText, Secret, format_duration, format_size, parse_duration, parse_size};
 
 const KIB: u64 = 1024;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use http::Uri;
 use tracing_subscriber::EnvFilter;
 
+use super::endpoint::{is_base_path, of_backend};
 use super::load::account_path;
 use super::problem::{Origin, Problem, nearest};
 use super::value::format_size;
@@ -300,7 +300,8 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
             )
         });
     } else {
-        rules.check(endpoint(&b.endpoint).is_ok(), &[&key("endpoint")], || endpoint(&b.endpoint).err().unwrap_or_default().into());
+        let endpoint = of_backend(&b.endpoint);
+        rules.check(endpoint.is_ok(), &[&key("endpoint")], || endpoint.err().unwrap_or_default().into());
     }
     rules.region(&key("region"), &b.region);
     if let CredentialsConfig::Static { access_key: id, .. } = &b.credentials {
@@ -315,35 +316,6 @@ fn backend_rules(rules: &mut Rules<'_>, at: &str, b: &BackendConfig) {
     rules.check(b.concurrency_min <= b.concurrency, &[&key("concurrency_min"), &key("concurrency")], || {
         format!("concurrency_min ({}) is more than concurrency ({})", b.concurrency_min, b.concurrency)
     });
-}
-
-/// Whether all paths of an endpoint may begin with `path`: none, or segments that can be written in one way only.
-pub fn is_base_path(path: &str) -> bool {
-    let segment = |s: &str| {
-        !matches!(s, "" | "." | "..") && s.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'))
-    };
-    path.is_empty() || path.strip_prefix('/').is_some_and(|path| path.split('/').all(segment))
-}
-
-/// A backend's URL may hold a password by mistake, so its text is not repeated.
-fn endpoint(url: &str) -> Result<(), &'static str> {
-    let uri: Uri = url.parse().map_err(|_| "is no URL; write http://host:port or https://host:port")?;
-    let authority = uri.authority().ok_or("is no whole URL; write http://host:port or https://host:port")?;
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err("the scheme must be http or https");
-    }
-    if authority.as_str().contains('@') {
-        return Err("no user may stand in the URL; use credentials");
-    }
-    // A port that is no 16-bit number leaves text behind the host without being a port.
-    let has_port = authority.as_str().len() > authority.host().len();
-    if authority.host().is_empty() || (has_port && matches!(authority.port_u16(), None | Some(0))) {
-        return Err("the host or the port is wrong");
-    }
-    if uri.path_and_query().is_some_and(|p| p.as_str() != "/") || url.contains('#') || url.ends_with('/') {
-        return Err("only scheme, host and port may stand in the URL, without a slash at the end");
-    }
-    Ok(())
 }
 
 /// An access key goes into a credential scope, where a slash or a comma would split it.

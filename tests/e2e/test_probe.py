@@ -456,7 +456,7 @@ REDIRECT = error(301, "PermanentRedirect", "<Endpoint>s3.eu.example</Endpoint>")
         (answer(302, {"location": "https://s3.example/x"}), "not-s3", "redirects to s3.example (302)", "s3.example"),
         (error(429, "SlowDown"), "no-answer", "no proper answer now (429 SlowDown)", "try again"),
         (error(408, "RequestTimeout"), "no-answer", "no proper answer now (408", "try again"),
-        (error(400, "InvalidURI"), "not-s3", "not the root of an S3 store", "the path that all of its S3 is below"),
+        (error(400, "InvalidURI"), "not-s3", "not the root of an S3 store", "one that is below a path cannot be used"),
         (error(404, "NoSuchBucket"), "not-s3", "the endpoint names a bucket", "leave the bucket out of endpoint"),
         (answer(200, {}, b"<ListBucketResult/>"), "not-s3", "the endpoint names a bucket", "leave the bucket out"),
     ],

@@ -101,8 +101,8 @@ pub fn not_s3(said: &Said) -> Problem {
 }
 
 fn names_a_bucket(said: &Said) -> Problem {
-    let why = format!("the endpoint names a bucket: a list of buckets is taken for one of its objects ({said})");
-    Problem::new(Kind::NotS3, why, "leave the bucket out of endpoint, before its host or at the end of its path")
+    let why = format!("the endpoint names a bucket: a list of buckets is taken for a list of its objects ({said})");
+    Problem::new(Kind::NotS3, why, "leave the bucket out of endpoint: it stands before the host's own name")
 }
 
 fn redirects(said: &Said) -> Problem {
@@ -148,7 +148,7 @@ pub fn of_refusal(said: &Said, signed: Signed<'_>) -> Option<Problem> {
         _ if code == "NoSuchBucket" => return Some(names_a_bucket(said)),
         _ => {
             let why = format!("the endpoint is not the root of an S3 store: a list of buckets gets {said}");
-            let fix = "set endpoint to the store's host and port, without a bucket, and with the path that all of its S3 is below";
+            let fix = "set endpoint to a host and port whose root is a store's S3 API; one that is below a path cannot be used";
             return Some(Problem::new(Kind::NotS3, why, fix));
         }
     }

@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from ._errors import ConfigurationError
 
+# A name or an address, with at most a port. What else a parser takes, it cleans, or whoever dials reads it another way.
+_AUTHORITY = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])(?::[0-9]+)?")
+
 # The gateway's own rule for its `server.base_path`.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*")
 
@@ -21,14 +24,17 @@ def endpoint_of(url: str) -> str:
         raise ConfigurationError(
             "endpoint_url holds no user and no password: give aws_access_key_id and aws_secret_access_key, or a profile"
         )
+    # The parser would leave some of these out without a word.
+    if re.search(r"[^!-~]", url):
+        raise ConfigurationError(f"endpoint_url {url!r} is no URL: it has a blank, or what is not ASCII, in it")
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        port = parts.port
     except ValueError as error:
         raise ConfigurationError(f"endpoint_url {url!r} is no URL: {error}") from error
     if parts.scheme not in ("http", "https"):
         raise ConfigurationError(f"endpoint_url begins with http:// or https://, not {url!r}")
-    if not host or port == 0 or parts.netloc.endswith(":") or re.search(r"[^!-~]", parts.netloc):
+    if not _AUTHORITY.fullmatch(parts.netloc) or port == 0:
         raise ConfigurationError(f"endpoint_url {url!r}: the host or the port is wrong")
     if "?" in url or "#" in url:
         raise ConfigurationError(

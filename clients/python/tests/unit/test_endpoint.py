@@ -17,6 +17,8 @@ from batchgate._endpoint import endpoint_of
         ("https://s3.example/", "https://s3.example"),
         ("HTTP://[::1]:9", "http://[::1]:9"),
         ("http://[::1]/s3/", "http://[::1]/s3"),
+        ("http://[fe80::1%25eth0]:9", "http://[fe80::1%25eth0]:9"),
+        ("http://a_b.c-d:9", "http://a_b.c-d:9"),
         ("https://host:9/data/v1.0//", "https://host:9/data/v1.0"),
         ("http://host/~a_b-c", "http://host/~a_b-c"),
     ],
@@ -36,7 +38,18 @@ def test_an_endpoint_is_a_scheme_a_host_and_perhaps_a_path(url: str, read: str) 
         ("http://:9", "the host or the port"),
         ("http://host:", "the host or the port"),
         ("http://host:0", "the host or the port"),
-        ("http://ho st", "the host or the port"),
+        ("http://a%20b", "the host or the port"),
+        ('http://a"b', "the host or the port"),
+        ("http://a<b>", "the host or the port"),
+        ("http://a\\b", "the host or the port"),
+        ("http://a|b", "the host or the port"),
+        ("http://host:+1", "endpoint_url"),
+        ("http://[::1]x:1", "endpoint_url"),
+        ("http://ho st", "no URL"),
+        (" http://host", "no URL"),
+        ("http://h/s3\n/x", "no URL"),
+        ("http://h\t", "no URL"),
+        ("http://h\u00e9", "no URL"),
         ("http://host:99999", "no URL"),
         ("http://[::1", "no URL"),
         ("http://host?x", "without a query"),
@@ -59,6 +72,12 @@ def test_what_is_wrong_is_said_of_the_url_that_was_given(
     monkeypatch.setenv("AWS_ENDPOINT_URL", url or "x")
     with pytest.raises(batchgate.ConfigurationError, match="endpoint"):
         _ = batchgate.Client().endpoint_url
+
+
+@pytest.mark.parametrize("url", ["http://h\0", "\0http://h", "http://h/s3\0"])
+def test_what_no_environment_could_hold_is_no_url(url: str) -> None:
+    with pytest.raises(batchgate.ConfigurationError, match="is no URL"):
+        endpoint_of(url)
 
 
 @pytest.mark.parametrize("url", ["http://user:sekret@host", "https://sekret@host:9/s3", "ftp://a:sekret@h?q"])
