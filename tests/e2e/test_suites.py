@@ -93,7 +93,7 @@ def test_a_suite_of_pytest_is_told_test_by_test_and_its_locks_harm_nobody(
     names = only and [f"test_all.py::{name}" for name in only]
     server = SimpleNamespace(target=Target("http://127.0.0.1:1", STORE_CREDENTIALS))
     suite = pytests.PytestSuite("a-suite", tmp_path, ["test_all.py"], [])
-    found = suite.run(tmp_path, Store(server, ACCOUNTS, version_2=False), None, names)
+    found = suite.run(tmp_path, Store(server, ACCOUNTS, version_2=False, any_region=False), None, names)
     kinds = {name.removeprefix("test_all.py::test_"): outcome.kind for name, outcome in found.items()}
     expected = {"object_lock_that_stays": "passed", "fails": "failed", "is_skipped": "skipped", "passes": "passed"}
     assert kinds == expected | ({"lifecycle": "passed"} if only else {})

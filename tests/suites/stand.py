@@ -39,11 +39,12 @@ ACCOUNTS = [MAIN, ALT, TENANT]
 @dataclass(frozen=True)
 class Store:
     """A running store. `accounts` are those of `ACCOUNTS` as the store calls them; all of them may make buckets. `version_2`
-    says whether it knows Signature Version 2."""
+    says whether it knows Signature Version 2, `any_region` whether it takes signatures for any region."""
 
     server: SeaweedFs | VersityGw | Ceph
     accounts: list[Account]
     version_2: bool
+    any_region: bool
 
     @property
     def target(self) -> Target:
@@ -74,7 +75,7 @@ def _seaweedfs(folder: Path) -> Store:
             for account in ACCOUNTS
         ],
     )
-    return Store(server, ACCOUNTS, version_2=True)
+    return Store(server, ACCOUNTS, version_2=True, any_region=True)
 
 
 def _versitygw(folder: Path) -> Store:
@@ -83,7 +84,8 @@ def _versitygw(folder: Path) -> Store:
         server.add_account(account.credentials, "userplus")
     # An account's name there is its access key.
     named = [(account.credentials, account.credentials.access_key, account.email) for account in ACCOUNTS]
-    return Store(server, [Account(pair, name, name, email) for pair, name, email in named], version_2=False)
+    accounts = [Account(pair, name, name, email) for pair, name, email in named]
+    return Store(server, accounts, version_2=False, any_region=False)
 
 
 def _ceph(folder: Path) -> Store:
@@ -95,7 +97,7 @@ def _ceph(folder: Path) -> Store:
     for each, target in ids.items():
         name = each.rpartition("$")[2]
         accounts.append(Account(target.credentials, each, name, f"{name}@example.com"))
-    return Store(server, accounts, version_2=True)
+    return Store(server, accounts, version_2=True, any_region=True)
 
 
 STORES = {"ceph": _ceph, "seaweedfs": _seaweedfs, "versitygw": _versitygw}
@@ -115,6 +117,7 @@ class SuiteGateway:
                     f"identities_file = {json.dumps(str(identities))}",
                     "[server]", 'listen = ["127.0.0.1:0"]', f'region = "{store.target.region}"',
                     "anonymous = true", f"sigv2 = {json.dumps(store.version_2)}",
+                    f"any_region = {json.dumps(store.any_region)}",
                     "[admin]", 'listen = "127.0.0.1:0"',
                     "[[backends]]", f'name = "{BACKEND}"', f'endpoint = "{store.target.endpoint}"',
                     f'region = "{store.target.region}"', f'credentials = {{ source = "static", {pair(root)} }}',
