@@ -326,15 +326,15 @@ pub struct Running {
 impl App {
     /// Binds every port, then starts to accept on all of them.
     pub async fn spawn(self) -> io::Result<Running> {
-        let bind = async |address: SocketAddr| {
-            let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
+        let bind = async |key: &str, address: SocketAddr| {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address} ({key}): {e}"));
             TcpListener::bind(address).await.map_err(named)
         };
         let mut listeners = Vec::new();
         for address in &self.listen {
-            listeners.push(bind(*address).await?);
+            listeners.push(bind("server.listen", *address).await?);
         }
-        let admin = bind(self.admin_listen).await?;
+        let admin = bind("admin.listen", self.admin_listen).await?;
         let listening = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         let admin_address = admin.local_addr()?;
         let mut tasks = JoinSet::new();

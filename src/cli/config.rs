@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::probe;
-use crate::config::{Flag, Origin, Problem, Settings, Sources, TABLES_BYTES_MAX, load, schema};
+use super::{EXIT_OK, complain, probe};
+use crate::config::{Flag, Origin, Problem, Settings, Sources, TABLES_BYTES_MAX, load, overlooked, schema};
 
 /// Exit code of wrong usage and wrong settings.
 const EXIT_SETTINGS: u8 = 2;
@@ -126,6 +126,9 @@ pub struct World<'a> {
 pub fn run(command: &ConfigCommand, world: &World<'_>, out: &mut dyn Write) -> io::Result<u8> {
     let answer = match command {
         ConfigCommand::Check(args) => {
+            for what in overlooked(&world.env) {
+                complain(&what, EXIT_OK);
+            }
             let (file, json) = (args.settings.config.as_deref(), args.settings.json);
             match settings(file, Vec::new(), world) {
                 Ok(settings) if args.probe => {

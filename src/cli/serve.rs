@@ -17,7 +17,7 @@ use super::reload::{Source, Watch};
 use super::{EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain};
 use crate::app;
 use crate::backend::embedded::NOTICE;
-use crate::config::{BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings};
+use crate::config::{BackendKind, Flag, IdentityConfig, LogFormat, PolicySource, Secret, Settings, overlooked};
 use crate::telemetry::{LogLevel, start_logging};
 
 /// Where AWS tools find the region, the first one that is set.
@@ -104,7 +104,7 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
     let settings = match settings {
         Ok(settings) => settings,
         Err(problems) => {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            let lines: Vec<String> = problems.into_iter().chain(overlooked(&world.env)).collect();
             return Ok(complain(&lines.join("\n"), EXIT_USAGE));
         }
     };
@@ -112,6 +112,9 @@ pub fn run(args: &ServeArgs, world: &World<'_>, out: &mut dyn Write) -> io::Resu
         Ok(log) => log,
         Err(what) => return Ok(complain(&what, EXIT_USAGE)),
     };
+    for what in overlooked(&world.env) {
+        tracing::warn!("{what}");
+    }
     if settings.identities.is_empty() {
         tracing::warn!("the settings name no identity, so every request will be refused");
     }

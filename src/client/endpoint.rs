@@ -3,7 +3,7 @@
 //! request: nothing is tried twice here.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct EndpointConfig {
     pub addressing: Addressing,
     /// Who asks.
     pub credentials: Credentials,
-    /// Certificates (PEM) to trust in place of the platform's.
+    /// Certificates (PEM) to trust in place of the platform's: the file of `AWS_CA_BUNDLE`.
     pub ca_file: Option<PathBuf>,
     /// Longest time to connect.
     pub connect_timeout: Duration,
@@ -104,7 +104,7 @@ impl Endpoint {
         let (connecting, silence) = (config.connect_timeout, config.idle_timeout);
         let clients = connect::clients(connecting, silence, config.idle_connections_max, https, config.ca_file.as_deref());
         let store = S3Store {
-            clients: clients.map_err(|e| chain(e.as_ref()))?,
+            clients: clients.map_err(|e| no_certificates(config.ca_file.as_deref(), e.as_ref()))?,
             scheme,
             authority,
             base_path,
@@ -314,6 +314,13 @@ async fn next_data(body: &mut Body, idle_timeout: Duration) -> Result<Option<Byt
                 }
             }
         }
+    }
+}
+
+fn no_certificates(file: Option<&Path>, error: &(dyn std::error::Error + 'static)) -> String {
+    match file {
+        Some(file) => format!("AWS_CA_BUNDLE: {} cannot be used: {}", file.display(), chain(error)),
+        None => chain(error),
     }
 }
 

@@ -4,10 +4,12 @@
 //! returned needs no further check, save that `serve` with a file wants a backend.
 //!
 //! In reading order: the data (here and in `parties`), `value` (durations, sizes, secrets), `problem`, `tree` (text to one
-//! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `files` (what they name), `load` (which keys there are), `validate` (rules over
-//! several keys), `schema` (the same for editors).
+//! merged tree that knows where each value came from), `reader` and `scalar` (tree to values), `files` (what they name), `env`
+//! (variables that are no settings), `load` (which keys there are), `endpoint` and `validate` (rules over several keys), `schema`
+//! (the same for editors).
 
 mod endpoint;
+mod env;
 mod files;
 mod load;
 mod parties;
@@ -30,6 +32,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use endpoint::{is_authority, is_base_path};
+pub use env::overlooked;
 pub use files::{DOCUMENT_BYTES_MAX, SECRET_BYTES_MAX, TABLES_BYTES_MAX};
 pub use load::load;
 pub use parties::{

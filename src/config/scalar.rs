@@ -17,6 +17,9 @@ trait Scalar: Sized {
     /// What is wanted, in words.
     const WANTED: &'static str;
 
+    /// A list of them in TOML.
+    const LISTED: &'static str = "[\"first\", \"second\"]";
+
     /// From a TOML scalar; `Err` is a sentence, or nothing where only the type is wrong.
     fn from_toml(value: &Value) -> Result<Self, Option<String>>;
 
@@ -50,6 +53,10 @@ fn unquoted(text: &str) -> Option<String> {
 
 impl<T: Scalar> Read for Vec<T> {
     fn read(node: &Node, path: &str, reader: &mut Reader<'_>) -> Option<Self> {
+        if matches!(&node.kind, Kind::Text(text) if !text.trim_start().starts_with('[')) {
+            reader.problem(&node.origin, path, format!("expected a list, written such as '{}'", T::LISTED));
+            return None;
+        }
         let elements = reader.elements(node, path)?;
         let read = |(path, node): (String, Node)| {
             reader.origins.insert(path.clone(), node.origin.clone());
@@ -61,6 +68,7 @@ impl<T: Scalar> Read for Vec<T> {
 
 impl Scalar for String {
     const WANTED: &'static str = "a string";
+    const LISTED: &'static str = "[\"s3.example.com\"]";
     fn from_toml(value: &Value) -> Result<Self, Option<String>> {
         value.as_str().map(str::to_owned).ok_or(None)
     }
@@ -130,6 +138,7 @@ impl Scalar for Duration {
 
 impl Scalar for SocketAddr {
     const WANTED: &'static str = "an address and a port such as \"127.0.0.1:9000\"";
+    const LISTED: &'static str = "[\"0.0.0.0:9000\"]";
     fn from_toml(value: &Value) -> Result<Self, Option<String>> {
         Self::from_text(value.as_str().ok_or(None)?)
     }

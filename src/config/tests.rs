@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod listen;
 mod secrets;
 
 const REFERENCE: &str = include_str!("../../config/reference.toml");

@@ -9,12 +9,9 @@ use std::path::Path;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
+use super::env::PREFIX;
 use super::problem::{Origin, Problem};
 use super::value::Secret;
-
-/// What every environment variable that is a setting begins with. A Service called `batchgate` makes Kubernetes inject
-/// `BATCHGATE_SERVICE_HOST` and the like; the second underscore keeps them apart.
-const PREFIX: &str = "BATCHGATE__";
 
 /// Everything that settings are made from.
 pub struct Sources<'a> {

@@ -1,6 +1,8 @@
 //! Rules over values that have the right type. What enters is settings and where each key came from; what leaves is
 //! problems. Invariant: a rule whose key is broken already says nothing, so that one mistake is one problem.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -165,6 +167,7 @@ const RELOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
 fn server(rules: &mut Rules<'_>, settings: &Settings) {
     let s = &settings.server;
     rules.check(!s.listen.is_empty(), &["server.listen"], || "write at least one address".into());
+    ports::differ(rules, settings);
     rules.region("server.region", &s.region);
     for (i, domain) in s.domains.iter().enumerate() {
         let label = |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');

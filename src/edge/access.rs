@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::activity::UnderWay;
 use super::slots::Slot;
+use crate::backend::s3::connect::Unreached;
 use crate::backend::{Asked, BackendError};
 use crate::error::{Error, Kind};
 use crate::telemetry::Metrics;
@@ -143,13 +144,16 @@ impl Drop for AccessLine {
     }
 }
 
-/// What lies under an error, in words that are ours or the system's: a library's own may quote addresses or what was sent.
+/// What lies under an error, in words that are ours, the system's or of TLS: those of other libraries may quote addresses or what
+/// was sent.
 fn cause(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut words = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<BackendError>() {
             words.push(format!("{:?}", error.kind));
+        } else if let Some(error) = error.downcast_ref::<Unreached>() {
+            words.push(error.why());
         } else if let Some(error) = error.downcast_ref::<io::Error>() {
             words.push(error.kind().to_string());
         }
@@ -178,5 +182,20 @@ fn status_label(status: u16) -> &'static str {
         s if s < 400 => "3xx",
         s if s < 500 => "4xx",
         _ => "5xx",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendErrorKind;
+
+    #[test]
+    fn a_store_that_is_not_reached_is_told_with_why_and_without_its_address() {
+        let refused = Unreached::new("10.0.0.7:80", io::Error::from(io::ErrorKind::ConnectionRefused));
+        let error = BackendError { kind: BackendErrorKind::Unreachable, source: refused.into() };
+        assert_eq!(cause(&error).as_deref(), Some("Unreachable: connection refused"));
+        let words = BackendError { kind: BackendErrorKind::NoAnswer, source: "what was sent".into() };
+        assert_eq!(cause(&words).as_deref(), Some("NoAnswer"));
     }
 }

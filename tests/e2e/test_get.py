@@ -203,7 +203,9 @@ def test_an_entry_that_fails_is_one_line(
     assert done.code == 1
     assert files_of(tmp_path) == {key: corpus[key] for key in ("train/001", "train/002")}
     said = [line for line in done.lines if "falling back" not in line]
-    assert said == [f"batchgate: s3://{BUCKET}/{key}: 404 NoSuchKey" for key in ("no/such", "nor\\u{1b}this")]
+    # What the document of each says beside its code.
+    why = "The store answered this entry's read with an error." if through == "gateway" else "The specified key does not exist."
+    assert said == [f"batchgate: s3://{BUCKET}/{key}: 404 NoSuchKey: {why}" for key in ("no/such", "nor\\u{1b}this")]
     assert (done.totals["delivered"], done.totals["failed"]) == (2, 2)
 
 
@@ -450,6 +452,12 @@ def test_a_path_that_is_another_is_said_in_one_line(
     assert files_of(tmp_path) == {}
 
 
+def test_certificates_that_cannot_be_read_are_named(gateway: Gateway, tmp_path: Path) -> None:
+    done = get(gateway.s3, f"s3://{BUCKET}/a", cwd=tmp_path, AWS_CA_BUNDLE="nope.pem")
+    assert done.code != 0 and len(done.lines) == 1, done
+    assert done.lines[0].startswith("batchgate: AWS_CA_BUNDLE: nope.pem cannot be used: "), done
+
+
 def closed_port() -> str:
     return "http://127.0.0.1:1"
 
@@ -461,7 +469,7 @@ def test_what_cannot_be_done_is_one_line(gateway: Gateway, store: Target, corpus
     nobody = gateway.as_identity(Credentials("NOBODY", "secret"))
     cases: list[tuple[str, Target | None, list[str | Path], str]] = [
         ("nobody listens", gateway.s3, [uri, "--endpoint-url", closed_port()], "http://127.0.0.1:1: cannot connect: "),
-        ("no such host", gateway.s3, [uri, "--endpoint-url", "http://no-such-host.invalid"], "cannot connect: "),
+        ("no such host", gateway.s3, [uri, "--endpoint-url", "http://no-such-host.invalid"], " no-such-host.invalid: "),
         ("wrong secret", wrong_secret, [uri], "403 SignatureDoesNotMatch"),
         ("unknown key", nobody, [uri], "403 InvalidAccessKeyId"),
         ("wrong secret at the store", store.with_credentials(wrong_secret.credentials), [uri], "403 "),

@@ -132,6 +132,21 @@ def test_an_account_that_the_store_refuses(owned: Gateway, seaweedfs: Target, pa
     assert (part.status, part.code) == (403, code)
 
 
+def test_an_account_that_is_refused_in_batches_only_is_in_the_log(
+    start_gateway: Callable[..., Gateway], seaweedfs: Target
+) -> None:
+    sections = identity("stranger", STRANGER, Credentials("nobody-knows-me", "x"))
+    running = start_gateway([Backend("store", "*", seaweedfs)], sections, "strangers")
+    assert {part.status for part in batch_get(running.as_identity(STRANGER), OTHERS, ["k"] * 20).parts} == {403}
+
+    def told() -> list[str]:
+        return [line for line in running.process.stderr().splitlines() if "(backend_credentials)" in line]
+
+    wait_for("the warning", told, 5)
+    assert len(told()) <= 5 and all("WARN" in line and "store" in line and "InvalidAccessKeyId" in line for line in told())
+    assert "nobody-knows-me" not in running.process.stderr()
+
+
 def test_the_gateway_s_own_credentials_stay_a_502(start_gateway: Callable[..., Gateway], seaweedfs: Target) -> None:
     """Beside an identity whose account is good."""
     wrong = Target(seaweedfs.endpoint, Credentials("nobody-knows-me", "x"))

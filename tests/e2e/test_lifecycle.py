@@ -96,7 +96,15 @@ class TestCommandLine:
             text = settings([Backend("store", "*", store)]).replace('["127.0.0.1:0"]', f'["{address}"]')
             (tmp_path / "taken.toml").write_text(text)
             done = run(tmp_path, "serve", "--config", "taken.toml")
-        assert done.returncode == 3 and address in done.stderr
+        assert done.returncode == 3 and f"cannot listen on {address} (server.listen): " in done.stderr
+
+    def test_a_variable_that_looks_like_a_setting_and_is_none_is_told(self, tmp_path: Path) -> None:
+        env = clean_environment() | {"BATCHGATE_LOG__LEVEL": "debug", "BATCHGATE_SERVICE_HOST": "10.0.0.1"}
+        checked = run(tmp_path, "config", "check", env=env)
+        assert (checked.returncode, checked.stdout) == (0, "ok\n"), checked
+        served = run(tmp_path, "serve", "--config", "nowhere.toml", env=env)
+        for done in (checked, served):
+            assert done.stderr.count("BATCHGATE_LOG__LEVEL is no setting") == 1 and "SERVICE_HOST" not in done.stderr, done
 
     def test_an_address_in_use_prints_no_keys(self, tmp_path: Path, store: Target) -> None:
         """Those of the first identity would be of no use to anyone. The S3 port and the admin port alike."""

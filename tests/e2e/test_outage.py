@@ -37,6 +37,25 @@ def lines(gateway: Gateway, level: str, text: str) -> list[str]:
     return [line for line in gateway.process.stderr().splitlines() if level in line and text in line]
 
 
+def test_why_a_store_is_not_reached_is_in_the_log_and_not_in_the_answer(
+    start_gateway: Callable[..., Gateway], dead_port: socket.socket
+) -> None:
+    dead = Target(f"http://127.0.0.1:{dead_port.getsockname()[1]}", PAIR)
+    behind = start_gateway([Backend("dead", "dead", dead, IMPATIENT)], SECTIONS, "unreached")
+    # Whatever speaks HTTP and no TLS.
+    plain = Target(behind.s3.endpoint.replace("http:", "https:"), PAIR)
+    before = start_gateway([Backend("plain", "plain", plain, IMPATIENT)], SECTIONS, "without-tls")
+    for gateway, bucket, why in ((behind, "dead", "Connection refused"), (before, "plain", "TLS fails: ")):
+        answer = call(gateway.s3, "GET", f"/{bucket}/k")
+        assert answer.status == 503, answer
+        assert not any(word in answer.body for word in (b"127.0.0.1", b"refused", b"TLS")), answer
+
+        def told() -> list[str]:
+            return [line for line in lines(gateway, "WARN", f"Unreachable: {why}") if f"/{bucket}/k" in line]
+
+        wait_for("the line", told, 5)
+
+
 def test_a_dead_backend_is_known_to_be_dead_until_it_is_back(
     start_gateway: Callable[..., Gateway], dead_port: socket.socket
 ) -> None:

@@ -100,6 +100,14 @@ impl Read {
                 Err(Failure::Lying)
             }
             Verdict::Refused => {
+                // At fault is an identity's own account then.
+                if code.as_deref().is_some_and(s3::is_about_our_signature) && backend.warnings.due(Warning::Credentials) {
+                    tracing::warn!(
+                        backend = backend.name,
+                        code,
+                        "the store refuses an identity's own credentials (backend_credentials)"
+                    );
+                }
                 backend.limiter.answered();
                 pass.answered();
                 self.completed();

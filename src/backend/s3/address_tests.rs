@@ -330,7 +330,11 @@ async fn where_all_addresses_are_dead_nothing_was_sent() {
     }
     assert_eq!(rig.write(full_body("x")).await.expect_err("dead").kind, BackendErrorKind::Unreachable);
     rig.name.lock().expect("no panic").clear();
-    assert_eq!(rig.read(false).await.expect_err("a name without addresses").kind, BackendErrorKind::Unreachable);
+    let error = rig.read(false).await.expect_err("a name without addresses");
+    let innermost = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source()).last();
+    let said = innermost.map(ToString::to_string).unwrap_or_default();
+    assert_eq!(error.kind, BackendErrorKind::Unreachable);
+    assert_eq!(said, "store.test: the name has no address");
 }
 
 #[tokio::test]

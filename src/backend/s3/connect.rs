@@ -158,7 +158,7 @@ impl Dialer {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let secure = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let mut waiting = self.addresses.of(host, port, self.choice).await?.into_iter();
+        let mut waiting = self.addresses.of(host, port, self.choice).await.map_err(|e| Unreached::new(host, e))?.into_iter();
         let mut dialling = FuturesUnordered::new();
         dialling.extend(waiting.next().map(|address| self.reach(address, uri.clone())));
         loop {
@@ -186,18 +186,31 @@ impl Dialer {
             Ok(_) => self.addresses.connected(address),
             Err(_) => self.addresses.unreached(address),
         }
-        reached.map_err(|cause| Unreached { address, cause }.into())
+        reached.map_err(|cause| Unreached::new(address, cause).into())
     }
 }
 
-/// An address to which there is no connection.
+/// An address to which there is no connection, or a host that has none.
 #[derive(Debug)]
 pub struct Unreached {
-    address: SocketAddr,
+    place: String,
     cause: BoxError,
 }
 
 impl Unreached {
+    /// `place` was not reached because of `cause`, which does not repeat it.
+    pub fn new(place: impl ToString, cause: impl Into<BoxError>) -> Self {
+        Self { place: place.to_string(), cause: cause.into() }
+    }
+
+    /// Why, without the address.
+    pub fn why(&self) -> String {
+        match self.in_tls() {
+            Some(failed) => format!("TLS fails: {failed}"),
+            None => self.cause.to_string(),
+        }
+    }
+
     /// What failed of TLS, where the address itself was reached.
     pub fn in_tls(&self) -> Option<&io::Error> {
         // The connector wraps that once more; what the system says of an address it hands on as it is.
@@ -207,7 +220,7 @@ impl Unreached {
 
 impl std::fmt::Display for Unreached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.address, self.cause)
+        write!(f, "{}: {}", self.place, self.cause)
     }
 }
 
@@ -225,8 +238,10 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let dialer = self.clone();
         Box::pin(async move {
+            let host = uri.host().unwrap_or_default().to_owned();
             let dialled = timeout(dialer.connect_timeout, dialer.dial(uri)).await;
-            dialled.map_err(|_| format!("no connection in {} ms", dialer.connect_timeout.as_millis()))?
+            let late = || format!("no connection in {} ms", dialer.connect_timeout.as_millis());
+            dialled.map_err(|_| Unreached::new(host, late()))?
         })
     }
 }

@@ -145,7 +145,7 @@ impl Addresses {
     pub(super) async fn of(&self, host: &str, port: u16, choice: Choice) -> io::Result<Vec<SocketAddr>> {
         let found = (self.resolve)(host.to_owned(), port).await?;
         if found.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address")));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         Ok(order(found, turn, choice, &self.lock().troubles, Instant::now()))

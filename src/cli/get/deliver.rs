@@ -7,6 +7,7 @@ use super::super::aws::no_credentials;
 use super::place::{Place, PlaceError};
 use super::plan::Plan;
 use super::progress::Progress;
+use crate::client::error::Refusal;
 use crate::client::many::{Event, Head};
 use crate::client::{ClientError, Entry, Many};
 
@@ -161,7 +162,8 @@ impl Delivery<'_> {
         }
         let why = match refusal.code.is_empty() {
             true => refusal.to_string(),
-            false => format!("{} {}", refusal.status, refusal.code),
+            // Of many in one answer, the request's id says nothing.
+            false => Refusal { request_id: String::new(), ..refusal.clone() }.to_string(),
         };
         self.progress.failed(&self.plan.shown(entry), &why);
     }
@@ -175,7 +177,6 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::client::error::Refusal;
 
     /// Takes every entry but `refused`, which it does not take at all, and `late`, which it does not take at its end.
     #[derive(Default)]
