@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::Request;
+use http::uri::PathAndQuery;
 
 use super::{Attempt, Body, Forward, ObjectRead, ReadAsk};
 
@@ -31,6 +32,10 @@ impl<S: Forward> Forward for Delayed<S> {
             tokio::time::sleep(self.latency).await;
             self.inner.forward(request).await
         })
+    }
+
+    fn region_to_make(&self, path: &PathAndQuery) -> Option<String> {
+        self.inner.region_to_make(path)
     }
 }
 

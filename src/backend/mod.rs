@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -225,4 +226,9 @@ pub trait Forward: Send + Sync {
     /// [`Elsewhere`] among its extensions asks for a new connection, [`Sender`] says in whose name, and [`form::PostForm`] makes
     /// it a form.
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt>;
+
+    /// The region in which the bucket of `path` is to be made, where the store has just said so to a request that was to make it.
+    fn region_to_make(&self, _path: &PathAndQuery) -> Option<String> {
+        None
+    }
 }

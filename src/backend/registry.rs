@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode};
 use rand::rngs::SmallRng;
 
@@ -33,6 +34,10 @@ impl ObjectRead for Box<dyn Store> {
 impl Forward for Box<dyn Store> {
     fn forward(&self, request: Request<Body>) -> BoxFuture<'_, Attempt> {
         (**self).forward(request)
+    }
+
+    fn region_to_make(&self, path: &PathAndQuery) -> Option<String> {
+        (**self).region_to_make(path)
     }
 }
 

@@ -6,6 +6,7 @@
 //! Invariant: the document stays the client's octet for octet where it names anything else or is not understood, and all but the
 //! name of the region does where it is.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -27,21 +28,24 @@ use crate::types::xml_position;
 const CREATE_BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// Two regions that are not the same.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Regions<'a> {
     /// The one that clients sign for.
     pub clients: &'a str,
     /// The one that the store is asked for.
-    pub stores: &'a str,
+    pub stores: Cow<'a, str>,
 }
 
 impl Passthrough {
     /// The regions between which a request that `needed` this is translated on its way, if it is to be.
     pub(super) fn regions<'a>(&'a self, needed: &[Permission], route: &'a Route) -> Option<Regions<'a>> {
         let clients = self.region.as_ref()?.to_str().ok()?;
-        let stores = route.backend.region.as_str();
-        let creates = needed.iter().any(|permission| permission.action == CREATE_BUCKET);
-        (creates && clients != stores).then_some(Regions { clients, stores })
+        if !needed.iter().any(|permission| permission.action == CREATE_BUCKET) {
+            return None;
+        }
+        let told = route.backend.store.region_to_make(&route.path);
+        let stores = told.map_or(Cow::Borrowed(route.backend.region.as_str()), Cow::Owned);
+        (clients != stores).then_some(Regions { clients, stores })
     }
 }
 
@@ -82,8 +86,8 @@ fn too_long() -> Error {
 
 impl Regions<'_> {
     /// What the store is told in place of `document`; nothing where it is to stay as it is.
-    fn at_store(self, document: &[u8]) -> Option<Bytes> {
-        let Self { clients, stores } = self;
+    fn at_store(&self, document: &[u8]) -> Option<Bytes> {
+        let (clients, stores) = (self.clients, self.stores.as_ref());
         if document.is_empty() {
             let whole = format!(
                 "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\

@@ -18,7 +18,7 @@ const TAGS: &str = "<Tags><Tag><Key>&lt;LocationConstraint/></Key><Value><!-- v 
 
 /// From the region of the clients to that of the store; nothing where the document stays.
 fn told(document: &str, clients: &str, stores: &str) -> Option<String> {
-    let told = Regions { clients, stores }.at_store(document.as_bytes());
+    let told = Regions { clients, stores: stores.into() }.at_store(document.as_bytes());
     told.map(|told| String::from_utf8(told.to_vec()).expect("text"))
 }
 
@@ -142,7 +142,7 @@ fn what_names_another_place_or_is_not_understood_stays() {
     // A zone is one place, and a region would be another.
     let zone = "<CreateBucketConfiguration><Location><Name>use1-az4</Name></Location><Bucket/></CreateBucketConfiguration>";
     assert_eq!(told(zone, "us-east-1", "mars"), None);
-    let region = Regions { clients: "eu-west-1", stores: "mars" };
+    let region = Regions { clients: "eu-west-1", stores: "mars".into() };
     assert_eq!(region.at_store(b"<CreateBucketConfiguration>\xff</CreateBucketConfiguration>"), None);
 }
 
@@ -157,7 +157,7 @@ async fn sent(
     let pool = crate::budget::Pool::new(4 << 20, None);
     let mut headers: HeaderMap =
         head.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).expect("valid"))).collect();
-    let regions = Regions { clients: "eu-west-1", stores };
+    let regions = Regions { clients: "eu-west-1", stores: stores.into() };
     let mut held = Reserved::nothing(&pool);
     let prepared = prepare(payload, regions, quirks, &mut headers, full_body(document.to_owned()), &mut held).await;
     let (body, _) = prepared.map_err(|error| error.kind.code())?;

@@ -890,6 +890,25 @@ def test_a_new_bucket_is_in_the_stores_region_for_whoever_names_the_gateways(
         store.stop()
 
 
+def test_a_new_bucket_is_in_the_region_that_the_store_says_whatever_the_settings_say(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    store = VersityGw(tmp_path)
+    try:
+        settled = Target(store.target.endpoint, store.target.credentials, "mars")
+        for own in ("us-east-1", "mars"):
+            running = start_gateway([Backend("store", "*", settled)], name=f"from-{own}", server=f'region = "{own}"\n')
+            target = Target(running.s3.endpoint, running.s3.credentials, own)
+            for kind, body in {"bare": b"", "said": created("")}.items():
+                path = f"/{own}-{kind}"
+                statuses = [call(target, "PUT", path, {}, body).status for _ in range(2)]
+                # Without a document, and none that the gateway writes, it is sent again from there.
+                assert statuses == ([200, 409] if (own, kind) == ("mars", "bare") else [503, 200]), path
+                assert call(store.target, "HEAD", path).status == 200
+    finally:
+        store.stop()
+
+
 # What a client of a gateway in us-east-1 says of a new bucket, and what a store in eu-west-1 hears.
 NEW: dict[str, tuple[bytes, bytes]] = {
     "nothing": (b"", created("eu-west-1")),

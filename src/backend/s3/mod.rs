@@ -350,6 +350,10 @@ impl Forward for S3Store {
         let (head, _) = request.into_parts();
         Box::pin(where_it_is(move || self.forward_once(Request::from_parts(head.clone(), empty_body()))))
     }
+
+    fn region_to_make(&self, path: &PathAndQuery) -> Option<String> {
+        self.learnt.region_to_make(bucket_of(path).0)
+    }
 }
 
 /// Makes an `attempt`, and once more each time that the store only said where to.

@@ -270,13 +270,19 @@ impl Learnt {
 
     /// The bucket is about to be made, here or where its document says; unless the store has just told its making where to.
     pub(super) fn forget_to_make(&self, bucket: &str) {
-        if self.some.load(Ordering::Relaxed) {
-            let mut known = self.lock();
-            let told = known.peek(bucket).and_then(|found| found.made_there_until);
-            if told.is_none_or(|until| Instant::now() >= until) {
-                known.pop(bucket);
-            }
+        if self.region_to_make(bucket).is_none() {
+            self.forget(bucket);
         }
+    }
+
+    /// The region that the store has just told the making of `bucket`.
+    pub(super) fn region_to_make(&self, bucket: &str) -> Option<String> {
+        if !self.some.load(Ordering::Relaxed) {
+            return None;
+        }
+        let known = self.lock();
+        let found = known.peek(bucket)?;
+        found.made_there_until.is_some_and(|until| Instant::now() < until).then(|| found.place.signer.region().to_owned())
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<String, Known>> {

@@ -187,6 +187,7 @@ async fn a_new_bucket_is_made_where_its_making_was_led() {
         assert_eq!(rig.counts(), (1, 1));
         let rig = Rig::new(Addressing::Path, PASSING).await;
         assert_eq!(rig.forward_to(path, Method::PUT, "<Create/>").await, (StatusCode::TEMPORARY_REDIRECT, true));
+        assert_eq!(rig.store.region_to_make(&path.parse().expect("a path")).as_deref(), Some("two"));
         assert_eq!(
             rig.forward_to(path, Method::PUT, "<Create/>").await,
             (StatusCode::OK, false),
@@ -206,6 +207,7 @@ async fn where_a_bucket_was_is_not_where_another_is_made() {
     let rig = Rig::new(Addressing::Path, PASSING).await;
     assert_eq!(rig.read().await.0, StatusCode::OK);
     assert_eq!(rig.counts(), (1, 1));
+    assert_eq!(rig.store.region_to_make(&"/bucket".parse().expect("a path")), None);
     assert_eq!(rig.forward_to("/bucket", Method::PUT, "<Create/>").await, (StatusCode::TEMPORARY_REDIRECT, true));
     assert_eq!(rig.counts(), (2, 1), "it was asked for here first");
 }
