@@ -38,13 +38,15 @@ def _same_refusal(_draft: Draft, direct: Answer, through: Answer, difference: Di
 
 
 def _wrong_body(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    wrong = draft.fault in BODY_FAULTS or (draft.form is not None and draft.fault)
+    no_method = direct.status == 405
+    wrong = draft.fault in BODY_FAULTS or (draft.fault and (draft.form is not None or no_method))
     return bool(wrong) and own(through) and _refused(direct) and _refused(through)
 
 
 def _wrong_body_taken(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    # An odd header may be a checksum that is none, which only a gateway that verifies them looks at.
-    wrong = draft.fault in BODY_FAULTS or b"Value for x-amz-checksum-" in through.body
+    # An odd header may be a checksum that is another or none, which a gateway that verifies them looks at.
+    odd = any(name.lower().startswith("x-amz-checksum-") for name, _ in draft.headers) and b"pecified" in through.body
+    wrong = draft.fault in BODY_FAULTS or odd or b"Value for x-amz-checksum-" in through.body
     return wrong and own(through) and not _refused(direct) and _refused(through)
 
 
@@ -175,7 +177,7 @@ ENTRIES = [
     ),
     Entry(
         "order-of-refusals",
-        "a body or a form that is not what was signed is refused here; the store may have refused for another reason first",
+        "a signature, a body or a form that is wrong is refused here; the store may have refused for another reason first",
         _wrong_body,
     ),
     Entry(
