@@ -181,7 +181,8 @@ def test_standard_input_takes_uris_keys_and_json(gateway: Gateway, corpus: dict[
         "train/003": corpus["train/003"], "train/005": corpus["train/005"], "with space": corpus["with space"],
         "head": large[5:15], "deep/tail": large[-7:],
     }  # fmt: skip
-    assert done.lines == [f"batchgate: s3://{BUCKET}/train/004: 412 PreconditionFailed"]
+    why = "The store answered this entry's read with an error."
+    assert done.lines == [f"batchgate: s3://{BUCKET}/train/004: 412 PreconditionFailed: {why}"]
     assert done.stdout.startswith(b"5 of 6 objects, ") and done.stdout.endswith(b", 1 failed\n")
 
 
