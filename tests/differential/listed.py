@@ -38,8 +38,8 @@ def _same_refusal(_draft: Draft, direct: Answer, through: Answer, difference: Di
 
 
 def _wrong_body(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    no_method = direct.status == 405
-    wrong = draft.fault in BODY_FAULTS or (draft.fault and (draft.form is not None or no_method))
+    not_done = direct.status in (405, 501)
+    wrong = draft.fault in BODY_FAULTS or (draft.fault and (draft.form is not None or not_done))
     return bool(wrong) and own(through) and _refused(direct) and _refused(through)
 
 
@@ -145,6 +145,10 @@ def _fields(draft: Draft) -> Pairs:
 def _words_of_conditions(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
     same = direct.status == through.status == 403 and code(direct) == code(through)
     return draft.form is not None and same and difference.aspect == "body"
+
+
+def _no_place(draft: Draft, direct: Answer, _through: Answer, difference: Difference) -> bool:
+    return draft.form is not None and difference.aspect == "body" and b"<Location></Location>" in direct.body
 
 
 def _no_text(draft: Draft, _direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -264,6 +268,12 @@ ENTRIES = [
         "prefix-of-another-way",
         "what a form's key must begin with, it must begin with in every way in which a store may read it",
         _prefix_of_another_way,
+    ),
+    Entry(
+        "no-place",
+        "where the object of a form is, SeaweedFS does not always say; the gateway does",
+        _no_place,
+        ("seaweedfs",),
     ),
     Entry(
         "elsewhere",
