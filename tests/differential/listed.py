@@ -37,10 +37,8 @@ def _same_refusal(_draft: Draft, direct: Answer, through: Answer, difference: Di
     return own(through) and direct.status == through.status and same_code and difference.aspect != "status"
 
 
-def _wrong_body(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
-    not_done = direct.status in (405, 501)
-    wrong = draft.fault in BODY_FAULTS or (draft.fault and (draft.form is not None or not_done))
-    return bool(wrong) and own(through) and _refused(direct) and _refused(through)
+def _with_a_fault(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
+    return bool(draft.fault) and own(through) and _refused(direct) and _refused(through)
 
 
 def _wrong_body_taken(draft: Draft, direct: Answer, through: Answer, _difference: Difference) -> bool:
@@ -147,6 +145,10 @@ def _words_of_conditions(draft: Draft, direct: Answer, through: Answer, differen
     return draft.form is not None and same and difference.aspect == "body"
 
 
+def _early(draft: Draft, direct: Answer, through: Answer, difference: Difference) -> bool:
+    return draft.fault == "early" and _elsewhere(draft, direct, through, difference)
+
+
 def _no_place(draft: Draft, direct: Answer, _through: Answer, difference: Difference) -> bool:
     return draft.form is not None and difference.aspect == "body" and b"<Location></Location>" in direct.body
 
@@ -182,7 +184,7 @@ ENTRIES = [
     Entry(
         "order-of-refusals",
         "a signature, a body or a form that is wrong is refused here; the store may have refused for another reason first",
-        _wrong_body,
+        _with_a_fault,
     ),
     Entry(
         "body-verified",
@@ -268,6 +270,12 @@ ENTRIES = [
         "prefix-of-another-way",
         "what a form's key must begin with, it must begin with in every way in which a store may read it",
         _prefix_of_another_way,
+    ),
+    Entry(
+        "early",
+        "what is presigned for a day to come is refused, as S3 does; versitygw takes it",
+        _early,
+        ("versitygw",),
     ),
     Entry(
         "no-place",
